@@ -1,0 +1,38 @@
+/* The flat C interface of the planner: text in, text out.
+ *
+ * Every function returns 0 on success and -1 on failure; on failure
+ * SoybeanLastError() gives the message of this thread's last failure. Texts
+ * returned through `out` are JSON, NUL-terminated, owned by the caller, and
+ * freed with SoybeanFree(). No exception crosses this interface.
+ * The JSON forms are specified in docs/interface.md. */
+#ifndef SOYBEAN_C_API_H_
+#define SOYBEAN_C_API_H_
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SOYBEAN_API __attribute__((visibility("default")))
+
+/* The version of this interface and its JSON forms. */
+SOYBEAN_API int SoybeanVersion(void);
+
+/* The message of the last failure in this thread; valid until the next call. */
+SOYBEAN_API const char* SoybeanLastError(void);
+
+SOYBEAN_API void SoybeanFree(char* text);
+
+/* Searches for a plan. */
+SOYBEAN_API int SoybeanPlan(const char* graph, const char* options, char** out);
+
+/* Writes the parallel graph of a plan. */
+SOYBEAN_API int SoybeanLower(const char* graph, const char* plan, const char* options, char** out);
+
+/* The rules of all operators of a graph, for tests and for reports. */
+SOYBEAN_API int SoybeanRules(const char* graph, char** out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SOYBEAN_C_API_H_ */

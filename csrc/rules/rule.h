@@ -1,0 +1,90 @@
+// How an operator may be cut, as data.
+//
+// A rule gives each index of the operator's einsum-like meaning a name, a
+// *factor*. FullyConnected is
+//
+//     data[n, k]  weight[m, k]  bias[m]  ->  out[n, m]
+//
+// with factors n, m, k. Cutting a factor by p makes p groups that each compute
+// a range of it: every tensor dim that carries the factor is split, every
+// tensor without it is replicated, and an output is a *partial sum* when the
+// factor is reduced (k). Nothing outside rules/ knows an operator by name.
+#ifndef SOYBEAN_RULES_RULE_H_
+#define SOYBEAN_RULES_RULE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace soybean {
+
+// A dim that no factor runs along: every group holds all of it.
+constexpr int kWhole = -1;
+
+struct Factor {
+  std::string name;    // "n", "m", "k", ...: unique in the rule
+  int64_t size = 1;    // the range 0..size-1 that is divided
+  bool reduced = false;  // no output dim carries it: cutting it leaves partial sums
+  // Whether every part must have the same length. True when some tensor dim is
+  // a multiple of this factor (dims[d] = factor, extent = size * block, block > 1),
+  // where parts of unequal length would not line up with that dim's own tiles.
+  bool even = false;
+  bool batch = false;  // the sample dim: what data parallelism cuts
+};
+
+// Which factor runs along each dim of one tensor.
+struct TensorRule {
+  std::vector<int> dims;  // index into Rule::factors, or kWhole
+  // An addend that may enter a partial sum only once (a bias): where a reduced
+  // factor is cut, the operand exists on the first group alone, and the other
+  // groups run the operator without it (see Rule::without_addends).
+  bool addend = false;
+};
+
+struct Rule {
+  std::vector<Factor> factors;
+  std::vector<TensorRule> inputs;   // as many as the node's inputs
+  std::vector<TensorRule> outputs;  // as many as the node's visible outputs
+
+  // Attributes that state an extent: their value becomes the length of the
+  // group's range of the factor (num_hidden -> m).
+  std::map<std::string, int> extent_attrs;
+  // Attributes that state a whole shape: their value becomes the group's shape
+  // of that output, as "(2, 3)" (shape of reshape -> output 0).
+  std::map<std::string, int> shape_attrs;
+  // Attributes for a group that runs without its addends (no_bias -> True).
+  Attributes without_addends;
+  // For an average over reduced factors: the group's result is an average over
+  // its own range, and is scaled by (own length / whole length) of each reduced
+  // factor that is cut, so that the partial sums add up to the whole average.
+  bool average = false;
+  // Draws random numbers: never computed by two groups on the same elements.
+  bool random = false;
+  // Whether there is a rule at all. Without one (false), the operator is
+  // computed whole by one device and everything else here is empty.
+  bool known = false;
+};
+
+// The rule of a node. `type(i)` of its inputs and outputs come from the graph.
+// Never throws for an operator that it does not know or whose attributes it
+// does not understand: it returns a Rule with known == false.
+// `training` tells operators that act otherwise in training (BatchNorm).
+Rule find_rule(const Graph& graph, int node, bool training);
+
+// An operator's rule, given its attributes and the types around it.
+struct OperatorView {
+  const Node& node;
+  const std::vector<TensorType>& inputs;
+  const std::vector<TensorType>& outputs;
+  bool training;
+};
+using RuleFunction = Rule (*)(const OperatorView&);
+
+// The registry: operator name -> rule. One file per operator family fills it.
+const std::map<std::string, RuleFunction>& rule_registry();
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_RULES_RULE_H_
