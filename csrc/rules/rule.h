@@ -23,6 +23,7 @@ namespace soybean {
 // A dim that no factor runs along: every group holds all of it.
 constexpr int kWhole = -1;
 
+// Every output of a rule carries the factor, or none does (then it is reduced).
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided
@@ -43,24 +44,37 @@ struct TensorRule {
   bool addend = false;
 };
 
+// What an attribute that states an extent becomes in a group: the length of the
+// group's range of the factor, times `block` (num_filter of a convolution in
+// groups is the number of groups times the filters of one).
+struct Extent {
+  int factor = 0;  // index into Rule::factors
+  int64_t block = 1;
+};
+
 struct Rule {
   std::vector<Factor> factors;
   std::vector<TensorRule> inputs;   // as many as the node's inputs
   std::vector<TensorRule> outputs;  // as many as the node's visible outputs
 
-  // Attributes that state an extent: their value becomes the length of the
-  // group's range of the factor (num_hidden -> m).
-  std::map<std::string, int> extent_attrs;
+  // Attributes that state an extent (num_hidden -> m).
+  std::map<std::string, Extent> extent_attrs;
   // Attributes that state a whole shape: their value becomes the group's shape
   // of that output, as "(2, 3)" (shape of reshape -> output 0).
   std::map<std::string, int> shape_attrs;
+  // Attributes that a group is given in place of the node's own, to state the
+  // same thing in a form that does not depend on the group's extents (squeeze
+  // of all dims of extent 1 must not remove a dim that became 1 by a cut).
+  Attributes restated;
   // Attributes for a group that runs without its addends (no_bias -> True).
   Attributes without_addends;
   // For an average over reduced factors: the group's result is an average over
   // its own range, and is scaled by (own length / whole length) of each reduced
   // factor that is cut, so that the partial sums add up to the whole average.
   bool average = false;
-  // Draws random numbers: never computed by two groups on the same elements.
+  // Never computed by two groups on the same elements: draws random numbers, or
+  // sends back a gradient of its own making whatever gradient it is given
+  // (SoftmaxOutput), which would then count twice.
   bool random = false;
   // Whether there is a rule at all. Without one (false), the operator is
   // computed whole by one device and everything else here is empty.
