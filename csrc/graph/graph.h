@@ -59,6 +59,7 @@ struct Node {
   std::vector<TensorType> outputs;  // the visible outputs
   Role role = Role::kIntermediate;  // for variables: kInput, kParameter, kAuxiliary
   bool requires_grad = false;       // for variables: a gradient is asked for
+  std::string subgraphs;            // the JSON text of a control-flow operator's bodies, or ""
 
   bool is_variable() const { return op == "null"; }
 };
@@ -74,8 +75,8 @@ class Graph {
   const TensorType& type(Entry e) const {
     return node(e.node).outputs[static_cast<size_t>(e.index)];
   }
-  // Whether MXNet's backward pass sends a gradient through this tensor: some
-  // variable behind it asks for one and no operator on the way blocks it.
+  // Whether the backward pass sends a gradient through this tensor: some
+  // variable behind it asks for one.
   bool requires_grad(Entry e) const { return grad_[static_cast<size_t>(e.node)]; }
   // "name" for a node with one visible output, "name:1" for the others.
   std::string tensor_name(Entry e) const;
