@@ -1,0 +1,38 @@
+"""Tiled training of ordinary single-device Gluon programs on many devices.
+
+Importing this package imports neither MXNet nor anything heavy. With ``SOYBEAN_MX`` set in the environment it arranges
+for Gluon to be patched when MXNet is imported, see :mod:`soybean_mx.startup`.
+"""
+from __future__ import annotations
+
+import os
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "library_path"]
+
+
+def library_path() -> str:
+    """Absolute path of the compiled core, to be given to ``mx.library.load``.
+
+    Returns
+    -------
+    str
+        The path of ``libsoybean_mx.so``.
+
+    Raises
+    ------
+    FileNotFoundError
+        When the library has not been built.
+    """
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libsoybean_mx.so")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"soybean_mx's library {path} is missing: run `make build` in a checkout of the "
+                                "repository, or install the package again.")
+    return path
+
+
+if os.environ.get("SOYBEAN_MX", "0") not in ("", "0"):
+    from soybean_mx import startup as _startup
+
+    _startup.install()

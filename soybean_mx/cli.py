@@ -1,0 +1,70 @@
+"""The command line: ``python -m soybean_mx`` and ``soybean-mx``."""
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from typing import List, Optional
+
+import soybean_mx
+from soybean_mx import startup
+from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Arguments without the program's name; ``sys.argv[1:]`` when absent.
+
+    Returns
+    -------
+    int
+        The exit status. Errors in the arguments exit with status 2, as argparse does.
+    """
+    parser = argparse.ArgumentParser(
+        prog="soybean-mx", description="Train a single-device Gluon script on many devices.")
+    parser.add_argument("--version", action="version", version=f"soybean_mx {soybean_mx.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for add_command in _COMMANDS:
+        add_command(commands)
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
+    return arguments.function(arguments)
+
+
+def _add_run(commands) -> None:
+    parser = commands.add_parser("run", help="run a script on several devices", description=(
+        "Run a Gluon script as `python SCRIPT ARGS` would, with its hybridized blocks tiled over the devices."))
+    parser.add_argument("--devices", metavar="LIST",
+                        help=f"cpu:8 or gpu:4 (that many, from 0), gpu:0-3 or gpu:0,2 (these); default: ${VARIABLE}, "
+                             "or else all GPUs, or else cpu:2")
+    parser.add_argument("script", help="the script's path")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    parser.set_defaults(function=_run, error=parser.error)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.devices is not None:
+        try:
+            parse_devices(arguments.devices)
+        except DeviceError as error:
+            arguments.error(str(error))
+        os.environ[VARIABLE] = arguments.devices
+    if not os.path.isfile(arguments.script):
+        arguments.error(f"There is no script {arguments.script!r}: give the path of a Python file.")
+    # In the environment, so that worker processes of the script act alike.
+    os.environ["SOYBEAN_MX"] = "1"
+    startup.install()
+    sys.argv = [arguments.script, *arguments.args]
+    sys.path[0] = os.path.dirname(os.path.abspath(arguments.script))
+    runpy.run_path(arguments.script, run_name="__main__")
+    return 0
+
+
+_COMMANDS = (_add_run,)
