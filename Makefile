@@ -1,7 +1,51 @@
-# make build   compiles soybean_mx/libsoybean_mx.so with the .venv's MXNet
-VENV := .venv
+# make train    trains AlexNet on handwritten digits, tiled over 2 CPU contexts (ARGS: the script's flags)
+# make test     runs every test (ARGS: pytest's flags)
+# make build    compiles the library only, into soybean_mx/
+# make lint     ruff
+# make sanitize builds the C++ core and its tests under AddressSanitizer and UBSan, and runs them
+#
+# The first use creates .venv with pinned dependencies. PYTHON chooses its Python (3.8 to 3.11):
+#   make PYTHON=python3.9 test
+# Another Python than that of an existing .venv makes a new one in its place.
+PYTHON ?= python3
+ARGS ?=
 
-.PHONY: build
-build:
-	cmake -S . -B build -DPython3_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python
-	cmake --build build -j 2
+VENV := .venv
+PRINT_VERSION := import sys; print("%d.%d" % sys.version_info[:2])
+VERSION := $(shell $(PYTHON) -c '$(PRINT_VERSION)')
+INSTALLED := $(VENV)/installed-$(VERSION)
+REQUIREMENTS := pyproject.toml setup.py soybean_mx.pth requirements/development.txt requirements/constraints.txt
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c requirements/constraints.txt
+
+.PHONY: train test build lint sanitize install clean
+
+train: build
+	$(VENV)/bin/python scripts/train_alexnet.py $(ARGS)
+
+test: build
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: install
+	$(VENV)/bin/python -m ruff check .
+
+build: install
+	$(VENV)/bin/python setup.py -q build_ext --inplace
+
+sanitize: install
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S . -B build/sanitize -DSOYBEAN_SANITIZE=ON
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build/sanitize --parallel 2
+	cd build/sanitize && PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --output-on-failure
+
+install: $(INSTALLED)
+
+$(INSTALLED): $(REQUIREMENTS)
+	@case "$(VERSION)" in 3.8|3.9|3.10|3.11) ;; *) echo "$(PYTHON) is Python '$(VERSION)', and MXNet 1.9.1 \
+	runs on 3.8 to 3.11: name another, for example make PYTHON=python3.11" >&2; exit 1;; esac
+	test "$$($(VENV)/bin/python -c '$(PRINT_VERSION)' 2>/dev/null)" = $(VERSION) || $(PYTHON) -m venv --clear $(VENV)
+	$(PIP) setuptools cmake
+	$(PIP) mxnet numpy -r requirements/development.txt
+	$(PIP) --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf build dist $(VENV) *.egg-info soybean_mx/libsoybean_mx.so

@@ -1,0 +1,98 @@
+"""Builds the wheel: CMake compiles the library, and the start-up hook goes to the root of site-packages."""
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from setuptools import Command, Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+LIBRARY = "libsoybean_mx.so"
+HOOK = "soybean_mx.pth"
+
+
+class BuildLibrary(build_ext):
+    """Drives CMake. The library is bound with ctypes, so it is named and tagged as no extension module of Python is."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return os.path.join(*fullname.split(".")[:-1], LIBRARY)
+
+    def build_extension(self, ext: Extension) -> None:
+        output = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        build_folder = ROOT / "build" / "cmake"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        cmake = _cmake()
+        subprocess.run(
+            [cmake, "-S", str(ROOT), "-B", str(build_folder), f"-DMXNET_DIR={_mxnet_folder()}",
+             f"-DSOYBEAN_OUTPUT_DIR={output}", "-DSOYBEAN_TESTS=OFF"], check=True, env=environment)
+        subprocess.run([cmake, "--build", str(build_folder), "--parallel", str(self.parallel or os.cpu_count() or 1),
+                        "--target", "soybean_mx"], check=True, env=environment)
+
+
+class CopyHook(Command):
+    """Puts the start-up hook beside the package, at the root of the wheel: Python reads .pth files only there."""
+
+    description = "copy the start-up hook"
+    user_options: list = []
+
+    def initialize_options(self) -> None:
+        self.build_lib = None
+        self.editable_mode = False
+
+    def finalize_options(self) -> None:
+        self.set_undefined_options("build", ("build_lib", "build_lib"))
+
+    def run(self) -> None:
+        # An editable wheel takes nothing from the build folder, but all that lies in the install folder.
+        target = self.get_finalized_command("install").install_lib if self.editable_mode else self.build_lib
+        os.makedirs(target, exist_ok=True)
+        self.copy_file(str(ROOT / HOOK), os.path.join(target, HOOK))
+
+    def get_source_files(self) -> list:
+        return [HOOK]
+
+    def get_outputs(self) -> list:
+        return [os.path.join(self.build_lib, HOOK)]
+
+    def get_output_mapping(self) -> dict:
+        return {}
+
+
+class BuildAll(build):
+    sub_commands = [*build.sub_commands, ("copy_hook", None)]
+
+
+class AnyPythonWheel(bdist_wheel):
+    """The library does not depend on Python's version, only on the platform."""
+
+    def get_tag(self):
+        _, _, platform = super().get_tag()
+        return "py3", "none", platform
+
+
+def _cmake() -> str:
+    beside = Path(sys.executable).parent / "cmake"  # pip's cmake, in a virtual environment that is not activated
+    found = shutil.which("cmake") or (str(beside) if beside.exists() else None)
+    if found is None:
+        raise SystemExit("There is no cmake, which compiles soybean_mx: `pip install cmake` or `apt-get install cmake`.")
+    return found
+
+
+def _mxnet_folder() -> str:
+    spec = find_spec("mxnet")  # located, not imported: its headers and lib_api.cc are all that is needed
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("There is no MXNet, whose headers soybean_mx is compiled with: `pip install mxnet==1.9.1`.")
+    return spec.submodule_search_locations[0]
+
+
+setup(
+    ext_modules=[Extension("soybean_mx.libsoybean_mx", sources=[])],
+    cmdclass={"build": BuildAll, "build_ext": BuildLibrary, "copy_hook": CopyHook, "bdist_wheel": AnyPythonWheel},
+)
