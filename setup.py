@@ -93,6 +93,7 @@ def _mxnet_folder() -> str:
 
 
 setup(
+    license="Apache-2.0",
     ext_modules=[Extension("soybean_mx.libsoybean_mx", sources=[])],
     cmdclass={"build": BuildAll, "build_ext": BuildLibrary, "copy_hook": CopyHook, "bdist_wheel": AnyPythonWheel},
 )
