@@ -47,7 +47,8 @@ inline bool operator<(Cost a, Cost b) {
 }
 inline bool operator==(Cost a, Cost b) { return a.bytes == b.bytes && a.messages == b.messages; }
 
-constexpr Cost kImpossible{int64_t{1} << 60, 0};
+// Large enough for no plan to reach, small enough for hundreds to be added.
+constexpr Cost kImpossible{int64_t{1} << 54, 0};
 inline bool is_impossible(Cost c) { return c.bytes >= kImpossible.bytes; }
 
 // The cost of a step out of `tiling` (whose choice at step.cut is step.from).

@@ -1,0 +1,260 @@
+#include "search/plan.h"
+
+#include <algorithm>
+
+namespace soybean {
+namespace {
+
+std::string cuts_text(const Rule& rule, int choice) {
+  if (choice == kReplicated) return "replicated";
+  if (choice == kOwner) return "owner";
+  return rule.factors[static_cast<size_t>(choice)].name;
+}
+
+Json tiling_json(const Tiling& tiling) {
+  Json out = Json::array();
+  for (const Choice choice : tiling) out.push(Json(choice_text(choice)));
+  return out;
+}
+
+Tiling read_tiling(const Json& json, const std::string& what) {
+  Tiling tiling;
+  for (const Json& item : json.as_array(what)) {
+    tiling.push_back(parse_choice(item.as_string(what), what));
+  }
+  return tiling;
+}
+
+OperatorCuts read_operator(const Rule& rule, const Json& json, const std::string& what) {
+  OperatorCuts cuts;
+  for (const Json& item : json.as_array(what)) {
+    const std::string& text = item.as_string(what);
+    if (text == "replicated") {
+      cuts.push_back(kReplicated);
+    } else if (text == "owner") {
+      cuts.push_back(kOwner);
+    } else {
+      const auto it = std::find_if(rule.factors.begin(), rule.factors.end(),
+                                   [&](const Factor& f) { return f.name == text; });
+      if (it == rule.factors.end()) {
+        std::string known;
+        for (const Factor& f : rule.factors) known += f.name + ", ";
+        throw Error(what + " is cut by '" + text + "': " + known + "replicated or owner are possible");
+      }
+      cuts.push_back(static_cast<int>(it - rule.factors.begin()));
+    }
+  }
+  return cuts;
+}
+
+// The results in the JSON: outputs by position, statistics are variables.
+constexpr const char* kOutputs = "outputs";
+
+void check_length(size_t length, const Mesh& mesh, const std::string& what) {
+  if (length != static_cast<size_t>(mesh.cut_count())) {
+    throw Error(what + " has " + std::to_string(length) + " choices in the plan, but " +
+                std::to_string(mesh.devices()) + " devices are " +
+                std::to_string(mesh.cut_count()) + " cuts");
+  }
+}
+
+void check_operator(const Mesh& mesh, const Rule& rule, const OperatorCuts& cuts,
+                    const std::string& what) {
+  check_length(cuts.size(), mesh, what);
+  std::vector<int64_t> parts(rule.factors.size(), 1);
+  for (int cut = 0; cut < mesh.cut_count(); ++cut) {
+    const int choice = cuts[static_cast<size_t>(cut)];
+    if (choice == kReplicated && (rule.random || !rule.known)) {
+      throw Error(what + " cannot be replicated: it may be computed by one group only");
+    }
+    if (choice < 0) continue;
+    const Factor& f = rule.factors[static_cast<size_t>(choice)];
+    int64_t& n = parts[static_cast<size_t>(choice)];
+    n *= mesh.parts(cut);
+    if (n > f.size || (f.even && f.size % n != 0)) {
+      throw Error(what + " has factor " + f.name + " of size " + std::to_string(f.size) +
+                  ", which cannot be cut in " + std::to_string(n));
+    }
+  }
+}
+
+void check_tensor(const Mesh& mesh, const Tiling& tiling, const Shape& shape,
+                  const std::string& what) {
+  check_length(tiling.size(), mesh, what);
+  if (!fits(mesh, tiling, shape)) {
+    throw Error(what + " of shape " + shape_text(shape) +
+                " is split in the plan on a dim that it does not have or that is too short");
+  }
+}
+
+}  // namespace
+
+std::vector<Entry> Program::results() const {
+  std::vector<Entry> all = graph().outputs();
+  for (const Statistic& s : expanded.statistics) all.push_back(s.value);
+  return all;
+}
+
+Program prepare(const std::string& graph_request, const std::string& batch_norm) {
+  if (batch_norm != "exact" && batch_norm != "fused") {
+    throw Error("batch_norm is '" + batch_norm + "': 'exact' or 'fused' are possible");
+  }
+  SerialProgram serial = read_program(graph_request);
+  const bool training = serial.training;
+  ExpandedGraph expanded = batch_norm == "exact"
+                               ? expand_batch_norm(serial)
+                               : ExpandedGraph{std::move(serial.graph), {}, training};
+  std::vector<Rule> rules;
+  for (size_t i = 0; i < expanded.graph.nodes().size(); ++i) {
+    const bool variable = expanded.graph.nodes()[i].is_variable();
+    rules.push_back(variable ? Rule{}
+                             : find_rule(expanded.graph, static_cast<int>(i), training));
+  }
+  return Program{std::move(expanded), std::move(rules)};
+}
+
+Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts) {
+  Tiling tiling;
+  for (const int choice : cuts) {
+    if (choice < 0) {
+      tiling.push_back(choice);
+      continue;
+    }
+    const TensorRule& t = rule.inputs[input];
+    const auto it = std::find(t.dims.begin(), t.dims.end(), choice);
+    if (it != t.dims.end()) {
+      tiling.push_back(static_cast<Choice>(it - t.dims.begin()));
+    } else if (t.addend && rule.factors[static_cast<size_t>(choice)].reduced) {
+      tiling.push_back(kOwner);
+    } else {
+      tiling.push_back(kReplicated);
+    }
+  }
+  return tiling;
+}
+
+Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) {
+  Tiling tiling;
+  for (const int choice : cuts) {
+    if (choice < 0) {
+      tiling.push_back(choice);
+      continue;
+    }
+    const std::vector<int>& dims = rule.outputs[output].dims;
+    const auto it = std::find(dims.begin(), dims.end(), choice);
+    if (it != dims.end()) {
+      tiling.push_back(static_cast<Choice>(it - dims.begin()));
+    } else {
+      tiling.push_back(rule.factors[static_cast<size_t>(choice)].reduced ? kPartial : kReplicated);
+    }
+  }
+  return tiling;
+}
+
+void check_plan(const Program& program, const Mesh& mesh, const Plan& plan) {
+  const Graph& graph = program.graph();
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    if (!node.is_variable()) {
+      check_operator(mesh, program.rules[i], plan.operators[i], "operator '" + node.name + "'");
+    }
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const Entry e{static_cast<int>(i), static_cast<int>(k)};
+      const std::string what = "tensor '" + graph.tensor_name(e) + "'";
+      const auto it = plan.tensors.find(e);
+      if (it == plan.tensors.end()) throw Error("the plan has no tiling for " + what);
+      check_tensor(mesh, it->second, node.outputs[k].shape, what);
+      const bool once = node.is_variable() && (node.role == Role::kParameter || node.requires_grad);
+      if (once && std::count(it->second.begin(), it->second.end(), kReplicated) > 0) {
+        throw Error(what + " is replicated in the plan: a variable that gets a gradient is held once "
+                    "(split or owner)");
+      }
+    }
+  }
+  const std::vector<Entry> results = program.results();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string what = "output '" + graph.tensor_name(results[i]) + "'";
+    check_tensor(mesh, plan.results[i], graph.type(results[i]).shape, what);
+    if (std::count(plan.results[i].begin(), plan.results[i].end(), kReplicated) > 0) {
+      throw Error(what + " is replicated in the plan: split or owner are possible");
+    }
+  }
+}
+
+Json write_plan(const Program& program, const Mesh& mesh, const Plan& plan) {
+  const Graph& graph = program.graph();
+  Json cuts = Json::array();
+  for (int i = 0; i < mesh.cut_count(); ++i) cuts.push(Json(mesh.parts(i)));
+  Json tensors = Json::object(), operators = Json::object(), whole = Json::array();
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const Entry e{static_cast<int>(i), static_cast<int>(k)};
+      tensors.set(graph.tensor_name(e), tiling_json(plan.tensors.at(e)));
+    }
+    if (node.is_variable()) continue;
+    Json choices = Json::array();
+    for (const int c : plan.operators[i]) choices.push(Json(cuts_text(program.rules[i], c)));
+    operators.set(node.name, std::move(choices));
+    if (!program.rules[i].known) whole.push(Json(node.name));
+  }
+  Json results = Json::array();
+  for (const Tiling& tiling : plan.results) results.push(tiling_json(tiling));
+
+  Json out = Json::object();
+  out.set("version", Json(1));
+  out.set("devices", Json(plan.devices));
+  out.set("cuts", std::move(cuts));
+  out.set("strategy", Json(plan.strategy));
+  out.set("exact", Json(plan.exact));
+  out.set("batch_norm", Json(plan.batch_norm));
+  out.set("boundary", Json(plan.whole_boundary ? "whole" : "tiled"));
+  out.set("tensors", std::move(tensors));
+  out.set("operators", std::move(operators));
+  out.set(kOutputs, std::move(results));
+  out.set("whole", std::move(whole));
+  return out;
+}
+
+std::string plan_batch_norm(const Json& plan) {
+  const Json* member = plan.find("batch_norm");
+  return member == nullptr ? "exact" : member->as_string("batch_norm of the plan");
+}
+
+Plan read_plan(const Program& program, const Json& json) {
+  const Graph& graph = program.graph();
+  Plan plan;
+  plan.devices = Mesh(json.at("devices", "the plan").as_int("devices of the plan")).devices();
+  plan.strategy = json.at("strategy", "the plan").as_string("strategy of the plan");
+  plan.batch_norm = plan_batch_norm(json);
+  if (const Json* boundary = json.find("boundary")) {
+    plan.whole_boundary = boundary->as_string("boundary of the plan") == "whole";
+  }
+  const Json& tensors = json.at("tensors", "the plan");
+  const Json& operators = json.at("operators", "the plan");
+  plan.operators.resize(graph.nodes().size());
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    if (!node.is_variable()) {
+      const std::string what = "operator '" + node.name + "'";
+      plan.operators[i] = read_operator(program.rules[i],
+                                        operators.at(node.name, "the operators of the plan"), what);
+    }
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const Entry e{static_cast<int>(i), static_cast<int>(k)};
+      const std::string name = graph.tensor_name(e);
+      plan.tensors[e] =
+          read_tiling(tensors.at(name, "the tensors of the plan"), "tensor '" + name + "'");
+    }
+  }
+  for (const Json& item : json.at(kOutputs, "the plan").as_array("outputs of the plan")) {
+    plan.results.push_back(read_tiling(item, "an output of the plan"));
+  }
+  if (plan.results.size() != program.results().size()) {
+    throw Error("the plan has " + std::to_string(plan.results.size()) + " outputs, the graph " +
+                std::to_string(program.results().size()));
+  }
+  return plan;
+}
+
+}  // namespace soybean

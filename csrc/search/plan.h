@@ -1,0 +1,62 @@
+// A plan: what is cut how. A value: it prints, saves to JSON, loads, can be
+// edited by hand, and says everything that the lowering needs.
+#ifndef SOYBEAN_SEARCH_PLAN_H_
+#define SOYBEAN_SEARCH_PLAN_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/expand_batch_norm.h"
+#include "graph/json.h"
+#include "rules/rule.h"
+#include "tiling/conversion.h"
+
+namespace soybean {
+
+// What an operator does at each cut: the factor of its rule that it cuts (an
+// index), or kReplicated (every group computes the same), or kOwner (the first
+// group computes alone).
+using OperatorCuts = std::vector<int>;
+
+// The serial program, ready to be planned: batch statistics written out, the
+// rule of every node known.
+struct Program {
+  ExpandedGraph expanded;
+  std::vector<Rule> rules;  // by node; empty ones for variables
+
+  const Graph& graph() const { return expanded.graph; }
+  // Everything that must be complete at the end of the forward pass: the
+  // outputs of the graph, then the batch statistics.
+  std::vector<Entry> results() const;
+};
+
+// batch_norm: "exact" or "fused".
+Program prepare(const std::string& graph_request, const std::string& batch_norm);
+
+// How an operator that is cut so needs its input, and leaves its output.
+Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts);
+Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts);
+
+struct Plan {
+  int devices = 1;
+  std::string strategy;
+  std::string batch_norm = "exact";
+  bool whole_boundary = false;  // variables and outputs whole on the first device
+  bool exact = true;            // whether the search proved the plan to be the best
+  std::vector<OperatorCuts> operators;        // by node; empty for variables
+  std::map<Entry, Tiling> tensors;            // every tensor at rest, by producer
+  std::vector<Tiling> results;                // by Program::results()
+};
+
+// Throws Error naming the tensor or operator that the plan gets wrong.
+void check_plan(const Program& program, const Mesh& mesh, const Plan& plan);
+
+Json write_plan(const Program& program, const Mesh& mesh, const Plan& plan);
+Plan read_plan(const Program& program, const Json& json);
+// The member that the program's preparation depends on.
+std::string plan_batch_norm(const Json& plan);
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_SEARCH_PLAN_H_
