@@ -1,0 +1,129 @@
+// Operators that broadcast: operands are aligned at their last dims, and an
+// operand of extent 1 (or without the dim) is used whole by every group.
+#include "rules/attributes.h"
+#include "rules/families.h"
+#include "rules/rule_builder.h"
+
+namespace soybean {
+namespace {
+
+// The dims of an operand that is broadcast to `out`; kWhole where it is repeated.
+Dims broadcast_dims(const Shape& shape, const Shape& out, const Dims& out_dims) {
+  Dims dims;
+  const size_t missing = out.size() - shape.size();
+  for (size_t d = 0; d < shape.size(); ++d) {
+    dims.push_back(shape[d] == out[missing + d] ? out_dims[missing + d] : kWhole);
+  }
+  return dims;
+}
+
+bool broadcasts_to(const Shape& shape, const Shape& out) {
+  if (shape.size() > out.size()) return false;
+  const size_t missing = out.size() - shape.size();
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] != 1 && shape[d] != out[missing + d]) return false;
+  }
+  return true;
+}
+
+Rule broadcast_rule(const OperatorView& op) {
+  if (op.outputs.size() != 1) return Rule();
+  RuleBuilder rule(op);
+  const Shape& out = op.outputs[0].shape;
+  const Dims dims = rule.dim_factors(out);
+  for (const TensorType& input : op.inputs) {
+    if (!broadcasts_to(input.shape, out)) return Rule();
+    rule.input(broadcast_dims(input.shape, out, dims));
+  }
+  return rule.output(dims).build();
+}
+
+Rule broadcast_to_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1)) return Rule();
+  AttributeReader attrs(op.node.attrs);
+  attrs.integers("shape");
+  if (attrs.failed()) return Rule();
+  Rule rule = broadcast_rule(op);
+  if (rule.known) rule.shape_attrs["shape"] = 0;
+  return rule;
+}
+
+// The repeated dims are whole: `size` states their extents.
+Rule broadcast_axis_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1)) return Rule();
+  const Shape& in = op.inputs[0].shape;
+  const Shape& out = op.outputs[0].shape;
+  AttributeReader attrs(op.node.attrs);
+  const auto axes = axis_indices(attrs.integers("axis"), in.size());
+  if (attrs.failed() || !axes || in.size() != out.size()) return Rule();
+  for (size_t d = 0; d < in.size(); ++d) {
+    if (axes->count(d) == 0 && in[d] != out[d]) return Rule();
+  }
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(out, *axes);
+  return rule.input(dims).output(dims).build();
+}
+
+// lhs takes the shape of rhs.
+Rule broadcast_like_rule(const OperatorView& op) {
+  if (!has_operands(op, 2, 1)) return Rule();
+  AttributeReader attrs(op.node.attrs);
+  const bool by_axes = attrs.optional_integers("lhs_axes") || attrs.optional_integers("rhs_axes");
+  if (attrs.failed() || by_axes) return Rule();
+  if (op.inputs[1].shape != op.outputs[0].shape) return Rule();
+  return broadcast_rule(op);
+}
+
+// A condition of one dim chooses whole rows.
+Rule where_rule(const OperatorView& op) {
+  if (!has_operands(op, 3, 1)) return Rule();
+  const Shape& condition = op.inputs[0].shape;
+  const Shape& out = op.outputs[0].shape;
+  if (condition.empty() || out.empty() || condition[0] != out[0]) return Rule();
+  if (condition != out && condition.size() != 1) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(out);
+  rule.input(condition == out ? dims : Dims{dims[0]});
+  return rule.input(dims).input(dims).output(dims).build();
+}
+
+// A constant tensor, which has no operand at all.
+Rule constant_rule(const OperatorView& op) {
+  if (!has_operands(op, 0, 1)) return Rule();
+  AttributeReader attrs(op.node.attrs);
+  attrs.integers("shape");
+  const std::string device = attrs.text("ctx", "");
+  // A tensor that is asked for on a certain device stays there.
+  if (attrs.failed() || (!device.empty() && device != "None")) return Rule();
+  RuleBuilder rule(op);
+  rule.output(rule.dim_factors(op.outputs[0].shape));
+  return rule.shape_attr("shape", 0).build();
+}
+
+const char* const kBroadcast[] = {
+    "broadcast_add", "broadcast_sub", "broadcast_mul", "broadcast_div", "broadcast_mod",
+    "broadcast_power", "broadcast_maximum", "broadcast_minimum", "broadcast_hypot", "broadcast_equal",
+    "broadcast_not_equal", "broadcast_greater", "broadcast_greater_equal", "broadcast_lesser",
+    "broadcast_lesser_equal", "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor",
+    "_npi_add", "_npi_subtract", "_npi_multiply", "_npi_true_divide", "_npi_mod", "_npi_power",
+    "_npi_arctan2", "_npi_hypot", "_npi_copysign", "_npi_ldexp", "_npi_lcm", "_npi_bitwise_and",
+    "_npi_bitwise_or", "_npi_bitwise_xor", "_npi_equal", "_npi_not_equal", "_npi_greater",
+    "_npi_greater_equal", "_npi_less", "_npi_less_equal", "_npi_where", "_npi_where_lscalar",
+    "_npi_where_rscalar",
+};
+
+}  // namespace
+
+void register_broadcast_rules(RuleRegistry* registry) {
+  for (const char* name : kBroadcast) (*registry)[name] = broadcast_rule;
+  (*registry)["broadcast_to"] = broadcast_to_rule;
+  (*registry)["_npi_broadcast_to"] = broadcast_to_rule;
+  (*registry)["broadcast_axis"] = broadcast_axis_rule;
+  (*registry)["broadcast_like"] = broadcast_like_rule;
+  (*registry)["where"] = where_rule;
+  for (const char* name : {"_zeros", "_ones", "_full", "_npi_zeros", "_npi_ones"}) {
+    (*registry)[name] = constant_rule;
+  }
+}
+
+}  // namespace soybean

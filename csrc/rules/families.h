@@ -1,0 +1,38 @@
+// The operator families: each adds its operators to the registry.
+//
+// Names are the canonical ones that MXNet writes into a symbol's JSON; an alias
+// ("flatten", "_npx_fully_connected") never occurs there.
+#ifndef SOYBEAN_RULES_FAMILIES_H_
+#define SOYBEAN_RULES_FAMILIES_H_
+
+#include <map>
+#include <string>
+
+#include "rules/rule.h"
+
+namespace soybean {
+
+using RuleRegistry = std::map<std::string, RuleFunction>;
+
+void register_elementwise_rules(RuleRegistry* registry);
+void register_broadcast_rules(RuleRegistry* registry);
+void register_dense_rules(RuleRegistry* registry);
+void register_matrix_product_rules(RuleRegistry* registry);
+void register_convolution_rules(RuleRegistry* registry);
+void register_pooling_rules(RuleRegistry* registry);
+void register_normalization_rules(RuleRegistry* registry);
+void register_reduction_rules(RuleRegistry* registry);
+void register_reshape_rules(RuleRegistry* registry);
+void register_permutation_rules(RuleRegistry* registry);
+void register_joining_rules(RuleRegistry* registry);
+void register_slicing_rules(RuleRegistry* registry);
+void register_ordering_rules(RuleRegistry* registry);
+void register_softmax_rules(RuleRegistry* registry);
+void register_loss_rules(RuleRegistry* registry);
+void register_indexing_rules(RuleRegistry* registry);
+void register_sequence_rules(RuleRegistry* registry);
+void register_dropout_rules(RuleRegistry* registry);
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_RULES_FAMILIES_H_

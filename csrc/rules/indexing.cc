@@ -1,0 +1,130 @@
+// Operators that pick elements by index: the dim that is indexed is whole, for
+// an index counts from its beginning; the dims of the indices are factors.
+#include <algorithm>
+
+#include "rules/attributes.h"
+#include "rules/families.h"
+#include "rules/rule_builder.h"
+
+namespace soybean {
+namespace {
+
+std::string numbered(const std::string& name, size_t i) {
+  return i == 0 ? name : name + std::to_string(i);
+}
+
+// Factors "i", "i1", ... for the dims of an index tensor. The first is called
+// `first`.
+Dims index_factors(RuleBuilder* rule, const Shape& indices, const std::string& first) {
+  Dims dims;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    dims.push_back(rule->factor(d == 0 ? first : numbered("i", d), indices[d]));
+  }
+  return dims;
+}
+
+// indices[n, ...] weight[v, o] -> out[n, ..., o]
+Rule embedding_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t output_dim = attrs.integer("output_dim");
+  // A sparse gradient is neither sliced nor summed by the tiled graph.
+  const bool sparse = attrs.boolean("sparse_grad", false);
+  if (attrs.failed() || sparse || !has_operands(op, 2, 1)) return Rule();
+  RuleBuilder rule(op);
+  const Dims indices = index_factors(&rule, op.inputs[0].shape, "n");
+  const int o = rule.factor("o", output_dim);
+  Dims out = indices;
+  out.push_back(o);
+  return rule.input(indices).input({kWhole, o}).output(out).extent_attr("output_dim", o).build();
+}
+
+// Dim `axis` of the data is replaced by the dims of the indices.
+Rule take_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t dim = attrs.integer("axis", 0);
+  if (attrs.failed() || !has_operands(op, 2, 1)) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const auto axis = axis_index(dim, data.size());
+  if (!axis) return Rule();
+  RuleBuilder rule(op);
+  const Dims data_dims = rule.dim_factors(data, {*axis});
+  const Dims indices = index_factors(&rule, op.inputs[1].shape, "i");
+  Dims out = data_dims;
+  const auto at = out.erase(out.begin() + static_cast<std::ptrdiff_t>(*axis));
+  out.insert(at, indices.begin(), indices.end());
+  return rule.input(data_dims).input(indices).output(out).build();
+}
+
+// One element along `axis` for each place of the index, which has the data's
+// dims without the axis, or with it at extent 1.
+Rule pick_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t dim = attrs.has("axis") ? attrs.optional_integer("axis").value_or(INT64_MAX) : -1;
+  const bool keepdims = attrs.boolean("keepdims", false);
+  if (attrs.failed() || !has_operands(op, 2, 1)) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const auto axis = axis_index(dim, data.size());
+  if (!axis) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(data, {*axis});
+  Dims without_axis = dims;
+  without_axis.erase(without_axis.begin() + static_cast<std::ptrdiff_t>(*axis));
+  const bool index_keeps_axis = op.inputs[1].shape.size() == data.size();
+  rule.input(dims).input(index_keeps_axis ? dims : without_axis);
+  // A vector without its only dim has shape (1,) outside NumPy's semantics.
+  Dims out = keepdims ? dims : without_axis;
+  if (out.empty() && op.outputs[0].shape.size() == 1) out.push_back(kWhole);
+  return rule.output(out).build();
+}
+
+// a[n, k] index[n] -> out[n]
+Rule batch_take_rule(const OperatorView& op) {
+  if (!has_operands(op, 2, 1) || op.inputs[0].shape.size() != 2) return Rule();
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", op.inputs[0].shape[0]);
+  return rule.input({n, kWhole}).input({n}).output({n}).build();
+}
+
+// indices[n, ...] -> out[n, ..., depth]
+Rule one_hot_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1)) return Rule();
+  RuleBuilder rule(op);
+  const Dims indices = index_factors(&rule, op.inputs[0].shape, "n");
+  Dims out = indices;
+  out.push_back(kWhole);
+  return rule.input(indices).output(out).build();
+}
+
+// data[k dims that are indexed, ...] indices[k, ...] -> the dims of the indices
+// after the first, then those of the data that are not indexed
+Rule gather_nd_rule(const OperatorView& op) {
+  if (!has_operands(op, 2, 1)) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const Shape& indices = op.inputs[1].shape;
+  if (indices.empty() || indices[0] < 1) return Rule();
+  if (indices[0] > static_cast<int64_t>(data.size())) return Rule();
+  const size_t indexed = static_cast<size_t>(indices[0]);
+  DimSet whole;
+  for (size_t d = 0; d < indexed; ++d) whole.insert(d);
+  RuleBuilder rule(op);
+  const Dims data_dims = rule.dim_factors(data, whole);
+  const Dims out_indices = index_factors(&rule, Shape(indices.begin() + 1, indices.end()), "i");
+  Dims index_dims = {kWhole};
+  index_dims.insert(index_dims.end(), out_indices.begin(), out_indices.end());
+  Dims out = out_indices;
+  out.insert(out.end(), data_dims.begin() + static_cast<std::ptrdiff_t>(indexed), data_dims.end());
+  return rule.input(data_dims).input(index_dims).output(out).build();
+}
+
+}  // namespace
+
+void register_indexing_rules(RuleRegistry* registry) {
+  (*registry)["Embedding"] = embedding_rule;
+  (*registry)["take"] = take_rule;
+  (*registry)["pick"] = pick_rule;
+  (*registry)["batch_take"] = batch_take_rule;
+  (*registry)["one_hot"] = one_hot_rule;
+  (*registry)["gather_nd"] = gather_nd_rule;
+}
+
+}  // namespace soybean

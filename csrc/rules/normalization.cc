@@ -1,0 +1,119 @@
+// Normalizations: a dim over which a statistic is taken is whole.
+#include "rules/attributes.h"
+#include "rules/families.h"
+#include "rules/rule_builder.h"
+
+namespace soybean {
+namespace {
+
+// data[n, c, ...] gamma[c] beta[c] mean[c] var[c] -> out[n, c, ...] (, mean[c], var[c])
+//
+// Statistics of the batch are over every dim but the channels, which alone may
+// then be cut. With given statistics every dim is independent, unless the
+// statistics are themselves outputs: those would be the same in every group.
+Rule batch_norm_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t axis = attrs.integer("axis", 1);
+  const bool global = attrs.boolean("use_global_stats", false);
+  if (attrs.failed() || op.inputs.size() != 5 || op.outputs.empty()) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const auto channel = axis_index(axis, data.size());
+  if (!channel) return Rule();
+  DimSet whole;
+  if ((op.training && !global) || op.outputs.size() > 1) {
+    for (size_t d = 0; d < data.size(); ++d) {
+      if (d != *channel) whole.insert(d);
+    }
+  }
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(data, *channel, whole);
+  const int c = dims[*channel];
+  rule.input(dims).output(dims);
+  for (size_t i = 1; i < 5; ++i) rule.input({c});
+  for (size_t i = 1; i < op.outputs.size(); ++i) rule.output({c});
+  return rule.build();
+}
+
+// data[n, ..., k] gamma[k] beta[k] -> out[n, ..., k] (, mean[n, ..., 1], std)
+Rule layer_norm_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t axis_attr = attrs.integer("axis", -1);
+  if (attrs.failed() || op.inputs.size() != 3 || op.outputs.empty()) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const auto axis = axis_index(axis_attr, data.size());
+  if (!axis) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(data, {*axis});
+  rule.input(dims).input({kWhole}).input({kWhole});
+  for (size_t i = 0; i < op.outputs.size(); ++i) rule.output(dims);
+  return rule.build();
+}
+
+// data[n, c, ...] gamma[c] beta[c] -> out[n, c, ...], statistics over the image
+Rule instance_norm_rule(const OperatorView& op) {
+  if (!has_operands(op, 3, 1) || op.inputs[0].shape.size() < 3) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  RuleBuilder rule(op);
+  DimSet whole;
+  for (size_t d = 2; d < data.size(); ++d) whole.insert(d);
+  const Dims dims = rule.image_factors(data, 1, whole);
+  return rule.input(dims).input({dims[1]}).input({dims[1]}).output(dims).build();
+}
+
+// data[n, g * block, ...] gamma[g] beta[g] -> out[n, g * block, ...] (, mean[n, g], std)
+Rule group_norm_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t groups = attrs.integer("num_groups", 1);
+  if (attrs.failed() || op.inputs.size() != 3 || op.outputs.empty()) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  if (data.size() < 3) return Rule();
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", data[0]);
+  const int g = rule.factor("g", groups);
+  Dims dims(data.size(), kWhole);
+  dims[0] = n;
+  dims[1] = g;
+  rule.input(dims).input({g}).input({g}).output(dims).extent_attr("num_groups", g);
+  for (size_t i = 1; i < op.outputs.size(); ++i) rule.output({n, g});
+  return rule.build();
+}
+
+Rule l2_normalization_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const std::string mode = attrs.text("mode", "instance");
+  if (!has_operands(op, 1, 1) || op.inputs[0].shape.size() < 2) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  DimSet whole;
+  if (mode == "channel") {
+    whole = {1};
+  } else if (mode == "instance" || mode == "spatial") {
+    for (size_t d = mode == "spatial" ? 2 : 1; d < data.size(); ++d) whole.insert(d);
+  } else {
+    return Rule();
+  }
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(data, 1, whole);
+  return rule.input(dims).output(dims).build();
+}
+
+// Over neighbouring channels, at each pixel.
+Rule local_response_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1) || op.inputs[0].shape.size() != 4) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(op.inputs[0].shape, 1, {1});
+  return rule.input(dims).output(dims).build();
+}
+
+}  // namespace
+
+void register_normalization_rules(RuleRegistry* registry) {
+  (*registry)["BatchNorm"] = batch_norm_rule;
+  (*registry)["_contrib_BatchNormWithReLU"] = batch_norm_rule;
+  (*registry)["LayerNorm"] = layer_norm_rule;
+  (*registry)["InstanceNorm"] = instance_norm_rule;
+  (*registry)["GroupNorm"] = group_norm_rule;
+  (*registry)["L2Normalization"] = l2_normalization_rule;
+  (*registry)["LRN"] = local_response_rule;
+}
+
+}  // namespace soybean

@@ -1,0 +1,92 @@
+// Pooling and resampling: samples and channels are independent; windows run over
+// the image dims, which are whole unless a global pool sums over them.
+#include "rules/attributes.h"
+#include "rules/families.h"
+#include "rules/rule_builder.h"
+
+namespace soybean {
+namespace {
+
+DimSet image_dims(const Shape& shape) {
+  DimSet dims;
+  for (size_t d = 2; d < shape.size(); ++d) dims.insert(d);
+  return dims;
+}
+
+Rule windowed_rule(const OperatorView& op) {
+  const Shape& in = op.inputs[0].shape;
+  if (in.size() < 3 || op.outputs[0].shape.size() != in.size()) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(in, 1, image_dims(in));
+  return rule.input(dims).output(dims).build();
+}
+
+// The sum or average over the whole image.
+Rule global_sum_rule(const OperatorView& op, bool average) {
+  const Shape& in = op.inputs[0].shape;
+  if (in.size() < 3) return Rule();
+  const std::vector<std::string> names = image_dim_names(in.size(), 1);
+  RuleBuilder rule(op);
+  Dims out = rule.image_factors(in, 1, image_dims(in));
+  Dims data = out;
+  for (size_t d = 2; d < in.size(); ++d) data[d] = rule.reduced_factor(names[d], in[d]);
+  if (average) rule.average();
+  return rule.input(data).output(out).build();
+}
+
+Rule pooling_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const std::string type = attrs.text("pool_type", "max");
+  const std::string layout = attrs.text("layout", "None");
+  const bool global = attrs.boolean("global_pool", false);
+  if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
+  if (layout != "None" && layout != "NCW" && layout != "NCHW" && layout != "NCDHW") return Rule();
+  if (global && (type == "sum" || type == "avg")) return global_sum_rule(op, type == "avg");
+  return windowed_rule(op);
+}
+
+Rule resize_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1)) return Rule();
+  return windowed_rule(op);
+}
+
+// Nearest-neighbour upsampling of one image, or of several joined or summed.
+Rule upsampling_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const std::string type = attrs.text("sample_type", "");
+  const std::string mode = attrs.text("multi_input_mode", "concat");
+  if (type != "nearest" || op.inputs.empty() || op.outputs.size() != 1) return Rule();
+  DimSet whole = {2, 3};
+  if (mode == "concat" && op.inputs.size() > 1) whole.insert(1);
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(op.outputs[0].shape, 1, whole);
+  for (size_t i = 0; i < op.inputs.size(); ++i) rule.input(dims);
+  return rule.output(dims).build();
+}
+
+// data[n, c, h, w] rois[r, 5] -> out[r, c, ph, pw]
+Rule roi_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const bool position_sensitive = attrs.boolean("position_sensitive", false);
+  if (attrs.failed() || position_sensitive || !has_operands(op, 2, 1)) return Rule();
+  const Shape& out = op.outputs[0].shape;
+  if (out.size() != 4) return Rule();
+  RuleBuilder rule(op);
+  const int r = rule.factor("r", out[0]);
+  const int c = rule.factor("c", out[1]);
+  rule.input({kWhole, c, kWhole, kWhole}).input({r, kWhole}).output({r, c, kWhole, kWhole});
+  return rule.build();
+}
+
+}  // namespace
+
+void register_pooling_rules(RuleRegistry* registry) {
+  (*registry)["Pooling"] = pooling_rule;
+  (*registry)["_contrib_AdaptiveAvgPooling2D"] = resize_rule;
+  (*registry)["_contrib_BilinearResize2D"] = resize_rule;
+  (*registry)["UpSampling"] = upsampling_rule;
+  (*registry)["ROIPooling"] = roi_rule;
+  (*registry)["_contrib_ROIAlign"] = roi_rule;
+}
+
+}  // namespace soybean

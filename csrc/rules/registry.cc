@@ -1,0 +1,40 @@
+#include "rules/families.h"
+
+namespace soybean {
+
+const std::map<std::string, RuleFunction>& rule_registry() {
+  static const RuleRegistry registry = [] {
+    RuleRegistry all;
+    register_elementwise_rules(&all);
+    register_broadcast_rules(&all);
+    register_dense_rules(&all);
+    register_matrix_product_rules(&all);
+    register_convolution_rules(&all);
+    register_pooling_rules(&all);
+    register_normalization_rules(&all);
+    register_reduction_rules(&all);
+    register_reshape_rules(&all);
+    register_permutation_rules(&all);
+    register_joining_rules(&all);
+    register_slicing_rules(&all);
+    register_ordering_rules(&all);
+    register_softmax_rules(&all);
+    register_loss_rules(&all);
+    register_indexing_rules(&all);
+    register_sequence_rules(&all);
+    register_dropout_rules(&all);
+    return all;
+  }();
+  return registry;
+}
+
+Rule find_rule(const Graph& graph, int node, bool training) {
+  const Node& n = graph.node(node);
+  const auto found = rule_registry().find(n.op);
+  if (found == rule_registry().end()) return Rule();
+  std::vector<TensorType> inputs;
+  for (Entry e : n.inputs) inputs.push_back(graph.type(e));
+  return found->second(OperatorView{n, inputs, n.outputs, training});
+}
+
+}  // namespace soybean

@@ -1,0 +1,191 @@
+#include "rules/rule_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace soybean {
+
+int RuleBuilder::factor(const std::string& name, int64_t size) {
+  Factor factor;
+  factor.name = name;
+  factor.size = size;
+  rule_.factors.push_back(factor);
+  return static_cast<int>(rule_.factors.size()) - 1;
+}
+
+int RuleBuilder::reduced_factor(const std::string& name, int64_t size) {
+  const int index = factor(name, size);
+  rule_.factors.back().reduced = true;
+  return index;
+}
+
+Dims RuleBuilder::dim_factors(const Shape& shape, const DimSet& whole) {
+  Dims dims;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const std::string name = d == 0 ? "n" : "d" + std::to_string(d);
+    dims.push_back(whole.count(d) > 0 ? kWhole : factor(name, shape[d]));
+  }
+  return dims;
+}
+
+Dims RuleBuilder::image_factors(const Shape& shape, size_t channel, const DimSet& whole) {
+  const std::vector<std::string> names = image_dim_names(shape.size(), channel);
+  Dims dims;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    dims.push_back(whole.count(d) > 0 ? kWhole : factor(names[d], shape[d]));
+  }
+  return dims;
+}
+
+RuleBuilder& RuleBuilder::input(Dims dims) {
+  rule_.inputs.push_back({std::move(dims), false});
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::addend(Dims dims) {
+  rule_.inputs.push_back({std::move(dims), true});
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::output(Dims dims) {
+  rule_.outputs.push_back({std::move(dims), false});
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::extent_attr(const std::string& name, int factor, int64_t block) {
+  rule_.extent_attrs[name] = {factor, block};
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output) {
+  rule_.shape_attrs[name] = output;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::restate(const std::string& name, const std::string& value) {
+  rule_.restated[name] = value;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::without_addends(const std::string& name, const std::string& value) {
+  rule_.without_addends[name] = value;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::average() {
+  rule_.average = true;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::random() {
+  rule_.random = true;
+  return *this;
+}
+
+Rule RuleBuilder::build() {
+  if (!operands_fit() || !names_are_unique() || !outputs_agree()) return Rule();
+  mark_batch();
+  rule_.known = true;
+  return rule_;
+}
+
+bool RuleBuilder::operands_fit() {
+  if (rule_.inputs.size() != op_.inputs.size()) return false;
+  if (rule_.outputs.size() != op_.outputs.size()) return false;
+  for (size_t i = 0; i < rule_.inputs.size(); ++i) {
+    if (!operand_fits(rule_.inputs[i], op_.inputs[i].shape)) return false;
+  }
+  for (size_t i = 0; i < rule_.outputs.size(); ++i) {
+    if (!operand_fits(rule_.outputs[i], op_.outputs[i].shape)) return false;
+  }
+  return true;
+}
+
+bool RuleBuilder::operand_fits(const TensorRule& operand, const Shape& shape) {
+  if (operand.dims.size() != shape.size()) return false;
+  std::set<int> seen;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] < 1) return false;
+    const int index = operand.dims[d];
+    if (index == kWhole) continue;
+    Factor& factor = rule_.factors[static_cast<size_t>(index)];
+    // A factor along two dims of one tensor would make the tiles diagonal blocks.
+    if (!seen.insert(index).second) return false;
+    if (factor.size < 1 || shape[d] % factor.size != 0) return false;
+    if (shape[d] != factor.size) factor.even = true;
+  }
+  return true;
+}
+
+bool RuleBuilder::names_are_unique() const {
+  std::set<std::string> names = {"owner", "replicated"};  // the plan's own words
+  for (const Factor& factor : rule_.factors) {
+    if (!names.insert(factor.name).second) return false;
+  }
+  return true;
+}
+
+bool RuleBuilder::outputs_agree() const {
+  for (size_t f = 0; f < rule_.factors.size(); ++f) {
+    auto carries = [f](const TensorRule& operand) {
+      return std::count(operand.dims.begin(), operand.dims.end(), static_cast<int>(f)) > 0;
+    };
+    const bool reduced = rule_.factors[f].reduced;
+    for (const TensorRule& output : rule_.outputs) {
+      if (carries(output) == reduced) return false;
+    }
+    if (reduced && std::none_of(rule_.inputs.begin(), rule_.inputs.end(), carries)) return false;
+  }
+  return true;
+}
+
+// The sample dim is dim 0 of the first output; where that is reduced away (the
+// mean of a loss), it is dim 0 of the first input.
+void RuleBuilder::mark_batch() {
+  if (rule_.inputs.empty() || rule_.outputs.empty()) return;
+  const Dims& in = rule_.inputs[0].dims;
+  const Dims& out = rule_.outputs[0].dims;
+  const int leading = out.empty() ? kWhole : out[0];
+  if (leading != kWhole) {
+    if (std::count(in.begin(), in.end(), leading) > 0) {
+      rule_.factors[static_cast<size_t>(leading)].batch = true;
+    }
+  } else if (!in.empty() && in[0] != kWhole) {
+    Factor& first = rule_.factors[static_cast<size_t>(in[0])];
+    first.batch = first.reduced;
+  }
+}
+
+std::vector<std::string> image_dim_names(size_t rank, size_t channel) {
+  static const char* const kInnermostFirst[] = {"w", "h", "d"};
+  std::vector<std::string> names(rank);
+  size_t spatial = 0;
+  for (size_t d = rank; d-- > 0;) {
+    if (d == channel) {
+      names[d] = "c";
+    } else if (d == 0) {
+      names[d] = "n";
+    } else {
+      names[d] = spatial < 3 ? kInnermostFirst[spatial] : "d" + std::to_string(d);
+      ++spatial;
+    }
+  }
+  return names;
+}
+
+std::optional<size_t> axis_index(int64_t axis, size_t rank) {
+  const int64_t count = static_cast<int64_t>(rank);
+  if (axis < -count || axis >= count) return std::nullopt;
+  return static_cast<size_t>(axis < 0 ? axis + count : axis);
+}
+
+std::optional<DimSet> axis_indices(const std::vector<int64_t>& axes, size_t rank) {
+  DimSet dims;
+  for (int64_t axis : axes) {
+    const auto dim = axis_index(axis, rank);
+    if (!dim || !dims.insert(*dim).second) return std::nullopt;
+  }
+  return dims;
+}
+
+}  // namespace soybean

@@ -1,0 +1,76 @@
+// Builds a Rule and refuses one that is not consistent.
+//
+// A rule function names the factors, lists the dims of every operand, and
+// returns build(). Whatever does not fit the node's actual shapes (an operand
+// too many, a rank or an extent that differs, an empty tensor) makes build()
+// return an unknown rule, so that a mistake costs speed and not correctness.
+#ifndef SOYBEAN_RULES_RULE_BUILDER_H_
+#define SOYBEAN_RULES_RULE_BUILDER_H_
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rules/rule.h"
+
+namespace soybean {
+
+using Dims = std::vector<int>;    // factor index or kWhole, per dim
+using DimSet = std::set<size_t>;  // dim numbers
+
+class RuleBuilder {
+ public:
+  explicit RuleBuilder(const OperatorView& op) : op_(op) {}
+
+  // A factor that some output dim carries; its index.
+  int factor(const std::string& name, int64_t size);
+  // A factor over which the outputs are sums.
+  int reduced_factor(const std::string& name, int64_t size);
+  // One factor for each dim of `shape` but those of `whole`, which are kWhole.
+  // Dim 0 is called "n", dim i "di".
+  Dims dim_factors(const Shape& shape, const DimSet& whole = {});
+  // As dim_factors, with the names of image_dim_names.
+  Dims image_factors(const Shape& shape, size_t channel, const DimSet& whole = {});
+
+  RuleBuilder& input(Dims dims);
+  RuleBuilder& addend(Dims dims);  // an input that enters a partial sum once
+  RuleBuilder& output(Dims dims);
+  RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
+  RuleBuilder& shape_attr(const std::string& name, int output);
+  RuleBuilder& restate(const std::string& name, const std::string& value);
+  RuleBuilder& without_addends(const std::string& name, const std::string& value);
+  RuleBuilder& average();
+  RuleBuilder& random();
+
+  // The rule; unknown when it does not fit the node.
+  Rule build();
+
+ private:
+  bool operands_fit();
+  bool operand_fits(const TensorRule& operand, const Shape& shape);
+  bool names_are_unique() const;
+  bool outputs_agree() const;
+  void mark_batch();
+
+  const OperatorView& op_;
+  Rule rule_;
+};
+
+// The names of the dims of an image tensor: n, c (at `channel`), then w, (h, w)
+// or (d, h, w).
+std::vector<std::string> image_dim_names(size_t rank, size_t channel);
+
+// `axis` counted from the front; none when it is out of range.
+std::optional<size_t> axis_index(int64_t axis, size_t rank);
+// The same for several axes; none when one is out of range or occurs twice.
+std::optional<DimSet> axis_indices(const std::vector<int64_t>& axes, size_t rank);
+
+// Whether the node has that many inputs and visible outputs.
+inline bool has_operands(const OperatorView& op, size_t inputs, size_t outputs) {
+  return op.inputs.size() == inputs && op.outputs.size() == outputs;
+}
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_RULES_RULE_BUILDER_H_

@@ -1,0 +1,70 @@
+#include "rules/rule_json.h"
+
+#include "graph/json.h"
+
+namespace soybean {
+namespace {
+
+Json factor_json(const Factor& factor) {
+  Json json = Json::object();
+  json.set("name", factor.name);
+  json.set("size", factor.size);
+  json.set("reduced", factor.reduced);
+  json.set("even", factor.even);
+  json.set("batch", factor.batch);
+  return json;
+}
+
+Json operands_json(const std::vector<TensorRule>& operands) {
+  Json json = Json::array();
+  for (const TensorRule& operand : operands) {
+    Json dims = Json::array();
+    for (int dim : operand.dims) dims.push(dim);
+    Json item = Json::object();
+    item.set("dims", dims);
+    item.set("addend", operand.addend);
+    json.push(item);
+  }
+  return json;
+}
+
+Json attributes_json(const Attributes& attrs) {
+  Json json = Json::object();
+  for (const auto& attr : attrs) json.set(attr.first, attr.second);
+  return json;
+}
+
+Json extents_json(const std::map<std::string, Extent>& extents) {
+  Json json = Json::object();
+  for (const auto& extent : extents) {
+    Json value = Json::object();
+    value.set("factor", extent.second.factor);
+    value.set("block", extent.second.block);
+    json.set(extent.first, value);
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string rule_json(const Rule& rule) {
+  Json factors = Json::array();
+  for (const Factor& factor : rule.factors) factors.push(factor_json(factor));
+  Json shapes = Json::object();
+  for (const auto& attr : rule.shape_attrs) shapes.set(attr.first, attr.second);
+
+  Json json = Json::object();
+  json.set("known", rule.known);
+  json.set("factors", factors);
+  json.set("inputs", operands_json(rule.inputs));
+  json.set("outputs", operands_json(rule.outputs));
+  json.set("extent_attrs", extents_json(rule.extent_attrs));
+  json.set("shape_attrs", shapes);
+  json.set("restated", attributes_json(rule.restated));
+  json.set("without_addends", attributes_json(rule.without_addends));
+  json.set("average", rule.average);
+  json.set("random", rule.random);
+  return json.text();
+}
+
+}  // namespace soybean
