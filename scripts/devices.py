@@ -1,0 +1,66 @@
+"""From ``--devices`` to an environment in which an ordinary Gluon program trains on those devices."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Optional
+
+DEFAULT = "cpu:2"
+
+
+def requested(flag: Optional[str]) -> Optional[str]:
+    """The devices to train on: what ``--devices`` says, else the environment, else ``cpu:2``.
+
+    Parameters
+    ----------
+    flag : str or None
+        The value of ``--devices``, None when it was not given.
+
+    Returns
+    -------
+    str or None
+        A device list such as ``cpu:8``; None stands for plain MXNet on one device.
+
+    Raises
+    ------
+    SystemExit
+        With a message, if ``--devices none`` and the environment contradict each other.
+    """
+    switch = os.environ.get("SOYBEAN_MX")
+    if flag is not None and flag.strip().lower() != "none":
+        return flag
+    if flag is not None:
+        # The start-up hook has seen the variable already, and would tile.
+        if switch not in (None, "", "0"):
+            sys.exit(f"--devices none was given with SOYBEAN_MX={switch} in the environment; unset SOYBEAN_MX.")
+        return None
+    if switch in ("", "0"):
+        return None
+    return os.environ.get("SOYBEAN_MX_DEVICES", DEFAULT)
+
+
+def set_up(devices: Optional[str], strategy: Optional[str]) -> None:
+    """Make the ``import mxnet`` that comes next the one that tiles over `devices`; call it before that import.
+
+    The same as starting the program with ``SOYBEAN_MX=1 SOYBEAN_MX_DEVICES=...``.
+
+    Parameters
+    ----------
+    devices : str or None
+        A device list; None for plain MXNet.
+    strategy : str or None
+        The strategy's name; None leaves ``SOYBEAN_MX_STRATEGY`` as it is.
+    """
+    if devices is None:
+        os.environ["SOYBEAN_MX"] = "0"
+        return
+    os.environ["SOYBEAN_MX"] = "1"
+    os.environ["SOYBEAN_MX_DEVICES"] = devices
+    if strategy is not None:
+        os.environ["SOYBEAN_MX_STRATEGY"] = strategy
+    try:
+        from soybean_mx import startup
+    except ImportError:
+        sys.exit(f"Training on {devices} needs soybean_mx, which is not installed: run `pip install .[cpu]` in the "
+                 "repository, or give --devices none for plain MXNet.")
+    startup.install()
