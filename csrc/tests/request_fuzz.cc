@@ -1,0 +1,224 @@
+// Malformed requests, options and plans, by the thousand: whatever arrives, the
+// C interface answers 0 with a text or -1 with a message, within seconds.
+// Meant to run under AddressSanitizer and UBSan.
+//
+//   request_fuzz [CASES [FIRST]]
+//
+// Case i depends on i alone: `request_fuzz 1 i` repeats it.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "c_api.h"
+#include "tests/check.h"
+#include "tests/sample_requests.h"
+
+// Present under the sanitizers only.
+extern "C" void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+namespace {
+
+using soybean_tests::Json;
+using Random = std::mt19937;
+
+constexpr double kMostSeconds = 20;  // under sanitizers, on a busy machine
+
+unsigned long current_case = 0;
+
+size_t below(size_t n, Random* random) { return n == 0 ? 0 : (*random)() % n; }
+
+template <typename T>
+const T& one_of(const std::vector<T>& items, Random* random) {
+  return items[below(items.size(), random)];
+}
+
+// ---- Mutations of the text: mostly malformed JSON.
+
+std::string mutate_bytes(std::string text, Random* random) {
+  static const std::string pieces = "{}[]\",:\\0123456789-.eEu\n\xff";
+  for (size_t n = 1 + below(4, random); n > 0 && !text.empty(); --n) {
+    const size_t at = below(text.size(), random);
+    switch (below(4, random)) {
+      case 0: text[at] = pieces[below(pieces.size(), random)]; break;
+      case 1: text.erase(at, 1 + below(20, random)); break;
+      case 2: text.insert(at, 1, pieces[below(pieces.size(), random)]); break;
+      default: text.resize(at); break;
+    }
+  }
+  return text;
+}
+
+// ---- Mutations of the value: JSON that says something wrong.
+
+size_t count_values(const Json& value) {
+  size_t count = 1;
+  if (value.is_array()) for (const Json& item : value.as_array("")) count += count_values(item);
+  if (value.is_object()) for (const auto& member : value.as_object("")) count += count_values(member.second);
+  return count;
+}
+
+const Json& value_at(const Json& value, size_t* index) {
+  if ((*index)-- == 0) return value;
+  const auto inside = [index](const Json& item) -> const Json* {
+    const size_t count = count_values(item);
+    if (*index < count) return &item;
+    *index -= count;
+    return nullptr;
+  };
+  if (value.is_array()) {
+    for (const Json& item : value.as_array("")) {
+      if (const Json* found = inside(item)) return value_at(*found, index);
+    }
+  }
+  if (value.is_object()) {
+    for (const auto& member : value.as_object("")) {
+      if (const Json* found = inside(member.second)) return value_at(*found, index);
+    }
+  }
+  return value;
+}
+
+Json strange_value(const Json& document, Random* random) {
+  static const std::vector<Json> values = {
+      Json(), Json(true), Json(0), Json(-1), Json(1), Json(3), Json(1000003), Json(int64_t{1} << 31),
+      Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN), Json(1e308), Json(0.5), Json(""),
+      Json("(3, 3)"), Json("(0, 0)"), Json("(-1, 2)"), Json("(1"), Json("split 0"), Json("split 99"),
+      Json("split -1"), Json("replicated"), Json("owner"), Json("99999999999999999999"), Json("-1"),
+      Json("0"), Json("None"), Json("True"), Json("nan"), Json::array(), Json::object()};
+  if (below(2, random) == 0) return one_of(values, random);
+  size_t index = below(count_values(document), random);  // a part of the document, out of place
+  return value_at(document, &index);
+}
+
+// `value` with the part number *index (in the order of count_values) changed.
+Json with_change(const Json& value, size_t* index, const Json& document, Random* random) {
+  if ((*index)-- == 0) return strange_value(document, random);
+  if (value.is_array()) {
+    Json result = Json::array();
+    for (const Json& item : value.as_array("")) {
+      const bool dropped = *index == 0 && below(3, random) == 0;
+      Json changed = with_change(item, index, document, random);
+      if (!dropped) result.push(std::move(changed));
+    }
+    return result;
+  }
+  if (value.is_object()) {
+    Json result = Json::object();
+    for (const auto& member : value.as_object("")) {
+      const bool dropped = *index == 0 && below(3, random) == 0;
+      Json changed = with_change(member.second, index, document, random);
+      if (!dropped) result.set(member.first, std::move(changed));
+    }
+    return result;
+  }
+  return value;
+}
+
+Json mutate_value(Json value, Random* random) {
+  for (size_t n = 1 + below(3, random); n > 0; --n) {
+    size_t index = below(count_values(value), random);
+    value = with_change(value, &index, value, random);
+  }
+  return value;
+}
+
+std::string mutate(const Json& document, Random* random) {
+  if (below(4, random) == 0) return mutate_bytes(document.text(), random);
+  return mutate_value(document, random).text();
+}
+
+// The symbol is JSON inside a string: mutated on its own, so as to get past it.
+std::string mutate_request(const Json& request, Random* random) {
+  if (below(2, random) == 0) return mutate(request, random);
+  Json result = Json::object();
+  for (const auto& member : request.as_object("")) {
+    if (member.first == "symbol") {
+      result.set("symbol", mutate(Json::parse(member.second.as_string("")), random));
+    } else {
+      result.set(member.first, member.second);
+    }
+  }
+  return result.text();
+}
+
+// ---- Calls
+
+Json random_options(Random* random) {
+  static const std::vector<const char*> strategies = {"optimal", "data", "model", "recursive", "random:7"};
+  Json options = Json::object();
+  options.set("devices", static_cast<int>(one_of<int>({1, 2, 3, 4, 6, 8}, random)));
+  options.set("strategy", one_of(strategies, random));
+  options.set("batch_norm", below(2, random) == 0 ? "exact" : "local");
+  options.set("boundary", below(2, random) == 0 ? "tiled" : "whole");
+  return options;
+}
+
+// Checks the contract of one call; the text that it returned, or "".
+template <typename Call>
+std::string call(const char* name, Call function) {
+  const auto start = std::chrono::steady_clock::now();
+  char* out = nullptr;
+  const int status = function(&out);
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  const std::string where = std::string(name) + " in case " + std::to_string(current_case);
+  soybean_tests::check(spent.count() < kMostSeconds, __FILE__, __LINE__,
+                       where + " takes " + std::to_string(spent.count()) + " s");
+  if (status == 0) {
+    soybean_tests::check(out != nullptr, __FILE__, __LINE__, where + " returns no text");
+    const std::string text = out == nullptr ? "" : out;
+    SoybeanFree(out);
+    soybean_tests::check(soybean_tests::error_of([&] { Json::parse(text); }).empty(), __FILE__,
+                         __LINE__, where + " returns text that is no JSON");
+    return text;
+  }
+  soybean_tests::check(status == -1 && out == nullptr, __FILE__, __LINE__, where + ": bad status or text");
+  soybean_tests::check(SoybeanLastError()[0] != '\0', __FILE__, __LINE__, where + " fails without a message");
+  return "";
+}
+
+std::string call_plan(const std::string& request, const std::string& options) {
+  return call("SoybeanPlan",
+              [&](char** out) { return SoybeanPlan(request.c_str(), options.c_str(), out); });
+}
+
+std::string call_lower(const std::string& request, const std::string& plan, const std::string& options) {
+  return call("SoybeanLower", [&](char** out) {
+    return SoybeanLower(request.c_str(), plan.c_str(), options.c_str(), out);
+  });
+}
+
+void run_case(const Json& request, unsigned long number) {
+  Random random(static_cast<uint32_t>(number));
+  const Json options = random_options(&random);
+  const size_t kind = below(4, &random);
+  const std::string given = kind == 0 ? mutate_request(request, &random) : request.text();
+  const std::string plan = call_plan(given, kind == 1 ? mutate(options, &random) : options.text());
+  if (kind == 0) call("SoybeanRules", [&](char** out) { return SoybeanRules(given.c_str(), out); });
+  if (plan.empty()) return;
+  const std::string lowered_plan = kind >= 2 ? mutate(Json::parse(plan), &random) : plan;
+  call_lower(given, lowered_plan, below(20, &random) == 0 ? mutate(Json::object(), &random) : "{}");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const unsigned long cases = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 3000;
+  const unsigned long first = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0;
+  if (__sanitizer_set_death_callback != nullptr) {
+    __sanitizer_set_death_callback([] { std::fprintf(stderr, "request_fuzz: in case %lu\n", current_case); });
+  }
+  const std::vector<Json> requests = {soybean_tests::dense_request(), soybean_tests::convolution_request()};
+  for (const Json& request : requests) {  // unchanged, each is accepted
+    const std::string plan = call_plan(request.text(), R"({"devices": 4})");
+    CHECK(!plan.empty());
+    CHECK(!call_lower(request.text(), plan, "{}").empty());
+  }
+  for (current_case = first; current_case < first + cases; ++current_case) {
+    run_case(requests[current_case % requests.size()], current_case);
+  }
+  return soybean_tests::finish("request_fuzz");
+}
