@@ -35,9 +35,12 @@ class Numbering {
 
 }  // namespace
 
-ConversionGraph& Conversions::of(Entry e) {
+ConversionGraph& Conversions::of(Entry e, const std::vector<Choice>& more) {
   const TensorType& type = space_.graph().type(e);
   std::vector<Choice> choices = space_.conversion_choices(e);
+  choices.insert(choices.end(), more.begin(), more.end());
+  std::sort(choices.begin(), choices.end());
+  choices.erase(std::unique(choices.begin(), choices.end()), choices.end());
   auto& slot = graphs_[{{type.shape, type.itemsize}, choices}];
   if (slot == nullptr) {
     slot = std::make_unique<ConversionGraph>(space_.mesh(), type, choices);

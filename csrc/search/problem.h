@@ -26,7 +26,8 @@ namespace soybean {
 class Conversions {
  public:
   explicit Conversions(const Space& space) : space_(space) {}
-  ConversionGraph& of(Entry e);
+  // `more`: choices beyond those that the space gives the tensor.
+  ConversionGraph& of(Entry e, const std::vector<Choice>& more = {});
 
  private:
   const Space& space_;

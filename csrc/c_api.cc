@@ -1,0 +1,129 @@
+#include "c_api.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "lower/lower.h"
+#include "rules/rule_json.h"
+#include "search/search.h"
+
+namespace {
+
+thread_local std::string last_error;
+
+// Runs `body` and hands its text out; every exception becomes a message.
+int guarded(char** out, const std::function<std::string()>& body) {
+  try {
+    if (out == nullptr) throw soybean::Error("the output pointer is null");
+    *out = nullptr;
+    const std::string text = body();
+    char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+    if (copy == nullptr) throw std::bad_alloc();
+    std::memcpy(copy, text.c_str(), text.size() + 1);
+    *out = copy;
+    return 0;
+  } catch (const std::bad_alloc&) {
+    last_error = "out of memory";
+  } catch (const std::exception& e) {
+    last_error = e.what();
+  } catch (...) {
+    last_error = "unknown error";
+  }
+  return -1;
+}
+
+std::string text_argument(const char* text, const char* name) {
+  if (text == nullptr) throw soybean::Error(std::string(name) + " is null");
+  return text;
+}
+
+std::string string_option(const soybean::Json& options, const char* key, const char* fallback) {
+  const soybean::Json* value = options.find(key);
+  return value == nullptr ? fallback : value->as_string(std::string("option ") + key);
+}
+
+soybean::SearchOptions search_options(const soybean::Json& json) {
+  soybean::SearchOptions options;
+  options.devices = json.at("devices", "the options").as_int("option devices");
+  options.strategy = string_option(json, "strategy", "optimal");
+  const std::string boundary = string_option(json, "boundary", "tiled");
+  if (boundary != "tiled" && boundary != "whole") {
+    throw soybean::Error("option boundary is '" + boundary + "': 'tiled' or 'whole' are possible");
+  }
+  options.whole_boundary = boundary == "whole";
+  if (const soybean::Json* pins = json.find("pins")) {
+    for (const auto& [name, choices] : pins->as_object("option pins")) {
+      soybean::Tiling tiling;
+      const std::string what = "pinned tensor '" + name + "'";
+      for (const soybean::Json& item : choices.as_array(what)) {
+        tiling.push_back(soybean::parse_choice(item.as_string(what), what));
+      }
+      options.pins[name] = tiling;
+    }
+  }
+  return options;
+}
+
+soybean::Json traffic_json(const soybean::Traffic& t) {
+  soybean::Json bytes = soybean::Json::object();
+  bytes.set("forward", soybean::Json(t.forward));
+  bytes.set("backward", soybean::Json(t.backward));
+  bytes.set("total", soybean::Json(t.forward + t.backward));
+  return bytes;
+}
+
+}  // namespace
+
+int SoybeanVersion(void) { return 1; }
+
+const char* SoybeanLastError(void) { return last_error.c_str(); }
+
+void SoybeanFree(char* text) { std::free(text); }
+
+int SoybeanPlan(const char* graph, const char* options_text, char** out) {
+  return guarded(out, [&] {
+    const soybean::Json json = soybean::Json::parse(text_argument(options_text, "the options"));
+    const std::string batch_norm = string_option(json, "batch_norm", "exact");
+    const soybean::SearchOptions options = search_options(json);
+    const soybean::Program program =
+        soybean::prepare(text_argument(graph, "the graph"), batch_norm);
+    soybean::Plan plan = soybean::search(program, options);
+    plan.batch_norm = batch_norm;
+    // What a plan moves is what its parallel graph moves.
+    const soybean::Traffic t = soybean::traffic(soybean::lower(program, plan));
+    soybean::Json result = write_plan(program, soybean::Mesh(plan.devices), plan);
+    result.set("bytes", traffic_json(t));
+    result.set("messages", soybean::Json(t.messages));
+    return result.text();
+  });
+}
+
+int SoybeanLower(const char* graph, const char* plan_text, const char* options, char** out) {
+  return guarded(out, [&] {
+    (void)options;
+    const soybean::Json json = soybean::Json::parse(text_argument(plan_text, "the plan"));
+    const soybean::Program program = soybean::prepare(text_argument(graph, "the graph"),
+                                                      soybean::plan_batch_norm(json));
+    const soybean::Plan plan = soybean::read_plan(program, json);
+    return lowered_json(program, plan, soybean::lower(program, plan)).text();
+  });
+}
+
+int SoybeanRules(const char* graph, char** out) {
+  return guarded(out, [&] {
+    const soybean::SerialProgram program =
+        soybean::read_program(text_argument(graph, "the graph"));
+    std::string text = "{";
+    for (size_t i = 0; i < program.graph.nodes().size(); ++i) {
+      const soybean::Node& node = program.graph.nodes()[i];
+      if (node.is_variable()) continue;
+      const soybean::Rule rule =
+          soybean::find_rule(program.graph, static_cast<int>(i), program.training);
+      if (text.size() > 1) text += ", ";
+      text += soybean::Json(node.name).text() + ": " + soybean::rule_json(rule);
+    }
+    return text + "}";
+  });
+}

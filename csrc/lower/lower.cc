@@ -1,0 +1,491 @@
+#include "lower/lower.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+
+#include "search/problem.h"
+
+namespace soybean {
+namespace {
+
+constexpr Entry kAbsent{-1, 0};
+
+// The tiles of one tensor, by device; kAbsent where a device holds none.
+using Tiles = std::vector<Entry>;
+
+std::string scalar_text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%.17g", value);
+  return buffer;
+}
+
+class Lowering {
+ public:
+  Lowering(const Program& program, const Plan& plan)
+      : program_(program),
+        plan_(plan),
+        mesh_(plan.devices),
+        space_(program, mesh_, space_options(program, plan)),
+        conversions_(space_) {}
+
+  ParallelGraph run() {
+    const auto& nodes = program_.graph().nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (nodes[i].is_variable()) {
+        lower_variable(static_cast<int>(i));
+      } else {
+        lower_operator(static_cast<int>(i));
+      }
+    }
+    lower_results();
+    return with_local_sums(graph_);
+  }
+
+ private:
+  static SpaceOptions space_options(const Program& program, const Plan& plan) {
+    SpaceOptions options;
+    options.whole_boundary = plan.whole_boundary;
+    for (size_t i = 0; i < program.graph().nodes().size(); ++i) {
+      const Node& node = program.graph().nodes()[i];
+      if (node.is_variable()) {
+        options.pins[node.name] = plan.tensors.at({static_cast<int>(i), 0});
+      }
+    }
+    return options;
+  }
+
+  const Graph& serial() const { return program_.graph(); }
+
+  std::string tile_name(const std::string& name, int device) const {
+    return name + "@" + std::to_string(device);
+  }
+
+  Entry add(ParallelNode node) {
+    for (const Entry& e : node.inputs) {
+      node.requires_grad = node.requires_grad || graph_.nodes[static_cast<size_t>(e.node)].requires_grad;
+    }
+    graph_.nodes.push_back(std::move(node));
+    return {static_cast<int>(graph_.nodes.size()) - 1, 0};
+  }
+
+  const TensorType& type(Entry e) const {
+    return graph_.nodes[static_cast<size_t>(e.node)].outputs[static_cast<size_t>(e.index)];
+  }
+
+  // ---- variables and results -------------------------------------------------
+
+  void lower_variable(int index) {
+    const Node& node = serial().node(index);
+    const Entry e{index, 0};
+    if (space_.uses(e).empty()) return;
+    const Tiling& tiling = plan_.tensors.at(e);
+    Tiles tiles(static_cast<size_t>(mesh_.devices()), kAbsent);
+    for (int device = 0; device < mesh_.devices(); ++device) {
+      if (!holds(mesh_, tiling, device)) continue;
+      const Region region = device_region(mesh_, tiling, node.outputs[0].shape, device);
+      ParallelNode tile;
+      tile.op = "null";
+      tile.name = plan_.whole_boundary ? node.name : tile_name(node.name, device);
+      tile.device = device;
+      tile.outputs = {{region.shape(), node.outputs[0].itemsize}};
+      tile.requires_grad = node.requires_grad;
+      tiles[static_cast<size_t>(device)] = add(std::move(tile));
+      graph_.variables.push_back({index, device, region});
+    }
+    at_rest_[e] = std::move(tiles);
+  }
+
+  void lower_results() {
+    const std::vector<Entry>& results = space_.results();
+    for (size_t r = 0; r < results.size(); ++r) {
+      const Tiling& tiling = plan_.results[r];
+      const Tiles tiles = converted(results[r], tiling);
+      for (int device = 0; device < mesh_.devices(); ++device) {
+        if (!holds(mesh_, tiling, device)) continue;
+        graph_.heads.push_back(tiles[static_cast<size_t>(device)]);
+        graph_.outputs.push_back(
+            {static_cast<int>(r), device,
+             device_region(mesh_, tiling, serial().type(results[r]).shape, device)});
+      }
+    }
+  }
+
+  // ---- operators -------------------------------------------------------------
+
+  Tiling needed(int index, size_t input) const {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(index)];
+    return rule.known ? input_tiling(rule, input, cuts) : cuts;
+  }
+
+  Tiling made(Entry e) const {
+    const Rule& rule = program_.rules[static_cast<size_t>(e.node)];
+    const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(e.node)];
+    return rule.known ? output_tiling(rule, static_cast<size_t>(e.index), cuts) : cuts;
+  }
+
+  void lower_operator(int index) {
+    const Node& node = serial().node(index);
+    const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(index)];
+    std::vector<Tiles> inputs;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      inputs.push_back(converted(node.inputs[k], needed(index, k)));
+    }
+    std::vector<Tiles> outputs(node.outputs.size(),
+                               Tiles(static_cast<size_t>(mesh_.devices()), kAbsent));
+    for (int device = 0; device < mesh_.devices(); ++device) {
+      if (!holds(mesh_, cuts, device)) continue;
+      const Entry local = add(local_operator(index, device, inputs));
+      for (size_t k = 0; k < outputs.size(); ++k) {
+        const Entry out{local.node, static_cast<int>(k)};
+        outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, out);
+      }
+    }
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      const Entry e{index, static_cast<int>(k)};
+      if (space_.uses(e).empty()) continue;
+      made_[e] = std::move(outputs[k]);
+      at_rest_[e] = convert(e, made_[e], made(e), plan_.tensors.at(e), &made_cache_);
+    }
+  }
+
+  ParallelNode local_operator(int index, int device, const std::vector<Tiles>& inputs) const {
+    const Node& node = serial().node(index);
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    ParallelNode local;
+    local.op = node.op;
+    local.name = tile_name(node.name, device);
+    local.device = device;
+    local.attrs = node.attrs;
+    local.subgraphs = node.subgraphs;
+    bool all_addends = true;
+    for (const Tiles& tiles : inputs) {
+      const Entry tile = tiles[static_cast<size_t>(device)];
+      if (tile == kAbsent) {
+        all_addends = false;
+      } else {
+        local.inputs.push_back(tile);
+      }
+    }
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const Tiling tiling = made({index, static_cast<int>(k)});
+      const Region region = device_region(mesh_, tiling, node.outputs[k].shape, device);
+      local.outputs.push_back({region.shape(), node.outputs[k].itemsize});
+    }
+    if (rule.known) restate_attributes(index, device, all_addends, &local);
+    return local;
+  }
+
+  int64_t own_extent(int index, int factor, int device) const {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    return device_range(mesh_, plan_.operators[static_cast<size_t>(index)], factor,
+                        rule.factors[static_cast<size_t>(factor)].size, device)
+        .length();
+  }
+
+  void restate_attributes(int index, int device, bool all_addends, ParallelNode* local) const {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    for (const auto& [key, value] : rule.restated) local->attrs[key] = value;
+    for (const auto& [key, extent] : rule.extent_attrs) {
+      local->attrs[key] = std::to_string(own_extent(index, extent.factor, device) * extent.block);
+    }
+    for (const auto& [key, output] : rule.shape_attrs) {
+      local->attrs[key] = shape_text(local->outputs[static_cast<size_t>(output)].shape);
+    }
+    if (!all_addends) {
+      for (const auto& [key, value] : rule.without_addends) local->attrs[key] = value;
+    }
+  }
+
+  // A group's average over its range, as its share of the whole average.
+  Entry scaled_average(int index, int device, Entry out) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    if (!rule.average) return out;
+    double share = 1;
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (!rule.factors[f].reduced) continue;
+      share *= static_cast<double>(own_extent(index, static_cast<int>(f), device)) /
+               static_cast<double>(rule.factors[f].size);
+    }
+    if (share == 1) return out;
+    ParallelNode node;
+    node.op = "_mul_scalar";
+    node.name = graph_.nodes[static_cast<size_t>(out.node)].name + "~share" + std::to_string(out.index);
+    node.device = device;
+    node.attrs = {{"scalar", scalar_text(share)}};
+    node.inputs = {out};
+    node.outputs = {type(out)};
+    return add(std::move(node));
+  }
+
+  // ---- conversions -----------------------------------------------------------
+
+  // Conversions that have been written, by where they started: two that begin
+  // with the same steps share them.
+  using Cache = std::map<std::pair<Entry, Tiling>, Tiles>;
+
+  // What the plan makes of a tensor, which may be more than a search would: a
+  // plan can be edited.
+  std::vector<Choice> plan_choices(Entry e) const {
+    std::vector<Choice> choices = plan_.tensors.at(e);
+    const auto append = [&](const Tiling& t) { choices.insert(choices.end(), t.begin(), t.end()); };
+    if (!serial().node(e.node).is_variable()) append(made(e));
+    for (const Use& use : space_.uses(e)) {
+      append(use.node < 0 ? plan_.results[use.input] : needed(use.node, use.input));
+    }
+    return choices;
+  }
+
+  // The tiles of `e` as a use needs them.
+  Tiles converted(Entry e, const Tiling& to) {
+    return convert(e, at_rest_.at(e), plan_.tensors.at(e), to, &rest_cache_);
+  }
+
+  Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to, Cache* cache) {
+    if (space_.is_fixed(e) && tiling != to) {
+      throw Error("tensor '" + serial().tensor_name(e) +
+                  "' is changed in place by its operator and must rest as the operator needs it");
+    }
+    for (const Step& step : conversions_.of(e, plan_choices(e)).route(tiling, to)) {
+      Tiling next = tiling;
+      next[static_cast<size_t>(step.cut)] = step.to;
+      const auto found = cache->find({e, next});
+      if (found == cache->end()) {
+        tiles = take_step(e, tiles, tiling, next, step);
+        cache->emplace(std::make_pair(e, next), tiles);
+      } else {
+        tiles = found->second;
+      }
+      tiling = next;
+    }
+    return tiles;
+  }
+
+  // One step, for every set of devices that differ in the digit of its cut.
+  Tiles take_step(Entry e, const Tiles& tiles, const Tiling& tiling, const Tiling& next,
+                  const Step& step) {
+    const int p = mesh_.parts(step.cut);
+    Tiles out(tiles.size(), kAbsent);
+    Tiling others = tiling;
+    others[static_cast<size_t>(step.cut)] = kReplicated;
+    step_name_ = serial().tensor_name(e) + "~" + std::to_string(steps_++);
+    for (int first = 0; first < mesh_.devices(); ++first) {
+      if (mesh_.digit(first, step.cut) != 0 || !holds(mesh_, others, first)) continue;
+      std::vector<int> members;
+      for (int g = 0; g < p; ++g) members.push_back(mesh_.with_digit(first, step.cut, g));
+      exchange(e, members, tiles, next, step, &out);
+    }
+    return out;
+  }
+
+  // Each member that holds something afterwards gets a piece from every member
+  // that held something before, and joins or adds the pieces.
+  void exchange(Entry e, const std::vector<int>& members, const Tiles& tiles, const Tiling& next,
+                const Step& step, Tiles* out) {
+    const int sources = step.from == kOwner || step.from == kReplicated ? 1 : mesh_.parts(step.cut);
+    const int targets = step.to == kOwner ? 1 : mesh_.parts(step.cut);
+    const auto tile = [&](int member) { return tiles[static_cast<size_t>(members[static_cast<size_t>(member)])]; };
+    if (step.from == kReplicated) {
+      for (int g = 0; g < targets; ++g) {
+        const int device = members[static_cast<size_t>(g)];
+        (*out)[static_cast<size_t>(device)] =
+            step.to == kOwner ? tile(g) : own_slice(e, tile(g), device, next, step);
+      }
+      return;
+    }
+    std::vector<std::vector<Entry>> pieces;  // by source, by target
+    for (int s = 0; s < sources; ++s) {
+      pieces.push_back(step.to >= 0 ? divided(tile(s), step.to, mesh_.parts(step.cut))
+                                    : std::vector<Entry>(static_cast<size_t>(targets), tile(s)));
+    }
+    for (int g = 0; g < targets; ++g) {
+      std::vector<Entry> received;
+      for (int s = 0; s < sources; ++s) received.push_back(pieces[static_cast<size_t>(s)][static_cast<size_t>(g)]);
+      const int device = members[static_cast<size_t>(g)];
+      (*out)[static_cast<size_t>(device)] = step.from == kPartial ? summed(received, device)
+                                            : step.from >= 0 ? joined(received, step.from, device)
+                                                             : arrived(received[0], device);
+    }
+  }
+
+  std::string step_node_name(int device) { return tile_name(step_name_, device); }
+
+  // The part of a replicated tile that the device keeps.
+  Entry own_slice(Entry e, Entry tile, int device, const Tiling& next, const Step& step) {
+    const int64_t extent = serial().type(e).shape[static_cast<size_t>(step.to)];
+    Tiling before = next;
+    before[static_cast<size_t>(step.cut)] = kReplicated;
+    const Range whole = device_range(mesh_, before, step.to, extent, device);
+    const Range kept = device_range(mesh_, next, step.to, extent, device);
+    ParallelNode node;
+    node.op = "slice_axis";
+    node.name = step_node_name(device);
+    node.device = device;
+    node.attrs = {{"axis", std::to_string(step.to)},
+                  {"begin", std::to_string(kept.begin - whole.begin)},
+                  {"end", std::to_string(kept.end - whole.begin)}};
+    node.inputs = {tile};
+    node.outputs = {type(tile)};
+    node.outputs[0].shape[static_cast<size_t>(step.to)] = kept.length();
+    return add(std::move(node));
+  }
+
+  // A tile in p parts along a dim, on its device.
+  std::vector<Entry> divided(Entry tile, int dim, int p) {
+    const TensorType whole = type(tile);
+    const int device = graph_.nodes[static_cast<size_t>(tile.node)].device;
+    ParallelNode node;
+    node.op = "_split_v2";
+    node.name = step_node_name(device) + "~parts";
+    node.device = device;
+    std::string begins;
+    for (int g = 0; g < p; ++g) {
+      const Range part = part_of({0, whole.shape[static_cast<size_t>(dim)]}, p, g);
+      TensorType piece = whole;
+      piece.shape[static_cast<size_t>(dim)] = part.length();
+      node.outputs.push_back(piece);
+      begins += (g > 0 ? ", " : "") + std::to_string(part.begin);
+    }
+    node.attrs = {{"indices", "(" + begins + ")"},
+                  {"axis", std::to_string(dim)},
+                  {"squeeze_axis", "False"},
+                  {"sections", "0"}};
+    node.inputs = {tile};
+    const Entry first = add(std::move(node));
+    std::vector<Entry> parts;
+    for (int g = 0; g < p; ++g) parts.push_back({first.node, g});
+    return parts;
+  }
+
+  Entry joined(const std::vector<Entry>& pieces, int dim, int device) {
+    ParallelNode node;
+    node.op = "Concat";
+    node.name = step_node_name(device);
+    node.device = device;
+    node.attrs = {{"dim", std::to_string(dim)}, {"num_args", std::to_string(pieces.size())}};
+    node.inputs = pieces;
+    node.outputs = {type(pieces[0])};
+    int64_t extent = 0;
+    for (const Entry& piece : pieces) extent += type(piece).shape[static_cast<size_t>(dim)];
+    node.outputs[0].shape[static_cast<size_t>(dim)] = extent;
+    return add(std::move(node));
+  }
+
+  // In the order of the groups on every device, so that copies are equal to the bit.
+  Entry summed(const std::vector<Entry>& pieces, int device) {
+    ParallelNode node;
+    node.op = "add_n";
+    node.name = step_node_name(device);
+    node.device = device;
+    node.attrs = {{"num_args", std::to_string(pieces.size())}};
+    node.inputs = pieces;
+    node.outputs = {type(pieces[0])};
+    return add(std::move(node));
+  }
+
+  Entry arrived(Entry piece, int device) {
+    if (graph_.nodes[static_cast<size_t>(piece.node)].device == device) return piece;
+    ParallelNode node;
+    node.op = "_copy";
+    node.name = step_node_name(device);
+    node.device = device;
+    node.inputs = {piece};
+    node.outputs = {type(piece)};
+    return add(std::move(node));
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  const Mesh mesh_;
+  const Space space_;
+  Conversions conversions_;
+  ParallelGraph graph_;
+  std::map<Entry, Tiles> made_, at_rest_;
+  Cache made_cache_, rest_cache_;
+  std::string step_name_;
+  int steps_ = 0;
+};
+
+Json region_json(const Region& region, Json json) {
+  json.set("begin", json_array(region.begin));
+  json.set("end", json_array(region.end));
+  return json;
+}
+
+}  // namespace
+
+ParallelGraph lower(const Program& program, const Plan& plan) {
+  check_plan(program, Mesh(plan.devices), plan);
+  return Lowering(program, plan).run();
+}
+
+std::vector<int> argument_order(const ParallelGraph& graph) {
+  std::vector<int> variables, first_use(graph.nodes.size(), 0);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    for (const Entry& e : graph.nodes[i].inputs) first_use[static_cast<size_t>(e.node)] = static_cast<int>(i);
+  }
+  // An identity stands for the variable that it copies.
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const ParallelNode& node = graph.nodes[i];
+    if (node.op == "_copy" && graph.nodes[static_cast<size_t>(node.inputs[0].node)].is_variable()) {
+      first_use[static_cast<size_t>(node.inputs[0].node)] = first_use[i];
+    }
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].is_variable()) variables.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(variables.begin(), variables.end(), [&](int a, int b) {
+    return first_use[static_cast<size_t>(a)] > first_use[static_cast<size_t>(b)];
+  });
+  return variables;
+}
+
+Json lowered_json(const Program& program, const Plan& plan, const ParallelGraph& graph) {
+  (void)plan;
+  Json variables = Json::array(), outputs = Json::array(), statistics = Json::array();
+  size_t next = 0;
+  for (const ParallelNode& node : graph.nodes) {
+    if (!node.is_variable()) continue;
+    const Tile& tile = graph.variables[next++];
+    Json json = Json::object();
+    json.set("name", Json(node.name));
+    json.set("source", Json(program.graph().node(tile.source).name));
+    json.set("device", Json(tile.device));
+    variables.push(region_json(tile.region, std::move(json)));
+  }
+  const size_t serial_outputs = program.graph().outputs().size();
+  for (size_t h = 0; h < graph.outputs.size(); ++h) {
+    const Tile& tile = graph.outputs[h];
+    Json json = Json::object();
+    const size_t result = static_cast<size_t>(tile.source);
+    if (result < serial_outputs) {
+      json.set("index", Json(tile.source));
+      json.set("device", Json(tile.device));
+      outputs.push(region_json(tile.region, std::move(json)));
+      continue;
+    }
+    const Statistic& s = program.expanded.statistics[result - serial_outputs];
+    json.set("head", Json(static_cast<int>(h)));
+    json.set("source", Json(program.graph().node(s.variable).name));
+    json.set("device", Json(tile.device));
+    json.set("momentum", Json(s.momentum));
+    statistics.push(region_json(tile.region, std::move(json)));
+  }
+  const Traffic t = traffic(graph);
+  Json bytes = Json::object();
+  bytes.set("forward", Json(t.forward));
+  bytes.set("backward", Json(t.backward));
+  bytes.set("total", Json(t.forward + t.backward));
+  Json out = Json::object();
+  out.set("symbol", Json(symbol_json(graph, argument_order(graph))));
+  out.set("variables", std::move(variables));
+  out.set("outputs", std::move(outputs));
+  out.set("statistics", std::move(statistics));
+  out.set("bytes", std::move(bytes));
+  out.set("messages", Json(t.messages));
+  return out;
+}
+
+}  // namespace soybean

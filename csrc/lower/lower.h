@@ -1,0 +1,27 @@
+// Lowering: a serial program and a plan -> the parallel graph.
+//
+// Every operator becomes one local operator on each device that its plan gives
+// it, with attributes restated for the extents that the device has; every
+// change of tiling becomes the slices, copies, concats and sums of its
+// conversion, step by step (tiling/conversion.h).
+#ifndef SOYBEAN_LOWER_LOWER_H_
+#define SOYBEAN_LOWER_LOWER_H_
+
+#include "lower/parallel_graph.h"
+#include "search/plan.h"
+
+namespace soybean {
+
+ParallelGraph lower(const Program& program, const Plan& plan);
+
+// The order of the arguments: variables used last come first, and those of far
+// devices before those of near ones, so that the backward pass, which computes
+// the gradients in this order, goes through the layers once, all devices in step.
+std::vector<int> argument_order(const ParallelGraph& graph);
+
+// The lowered program as docs/interface.md specifies it.
+Json lowered_json(const Program& program, const Plan& plan, const ParallelGraph& graph);
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_LOWER_LOWER_H_

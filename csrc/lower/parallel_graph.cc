@@ -1,0 +1,185 @@
+#include "lower/parallel_graph.h"
+
+#include <algorithm>
+#include <map>
+
+namespace soybean {
+namespace {
+
+// Marks an identity so that MXNet's elimination of common subexpressions keeps
+// it apart from others with the same input.
+constexpr const char* kBranch = "__soybean_branch__";
+
+// A use of an entry: an input of a node, or a head.
+struct EdgeUse {
+  bool head;
+  size_t node, input;  // node: the position in nodes or heads
+};
+
+class LocalSums {
+ public:
+  explicit LocalSums(const ParallelGraph& graph) : old_(graph) {}
+
+  ParallelGraph run() {
+    find_uses();
+    position_.resize(old_.nodes.size());
+    for (size_t i = 0; i < old_.nodes.size(); ++i) {
+      ParallelNode node = old_.nodes[i];
+      for (size_t k = 0; k < node.inputs.size(); ++k) node.inputs[k] = redirected(false, i, k);
+      position_[i] = static_cast<int>(new_.nodes.size());
+      new_.nodes.push_back(std::move(node));
+      for (size_t k = 0; k < old_.nodes[i].outputs.size(); ++k) {
+        branch({static_cast<int>(i), static_cast<int>(k)});
+      }
+    }
+    for (size_t h = 0; h < old_.heads.size(); ++h) new_.heads.push_back(redirected(true, h, 0));
+    new_.variables = old_.variables;
+    new_.outputs = old_.outputs;
+    return std::move(new_);
+  }
+
+ private:
+  void find_uses() {
+    for (size_t i = 0; i < old_.nodes.size(); ++i) {
+      for (size_t k = 0; k < old_.nodes[i].inputs.size(); ++k) {
+        uses_[old_.nodes[i].inputs[k]].push_back({false, i, k});
+      }
+    }
+    for (size_t h = 0; h < old_.heads.size(); ++h) uses_[old_.heads[h]].push_back({true, h, 0});
+  }
+
+  Entry redirected(bool head, size_t node, size_t input) const {
+    const auto it = redirected_.find({head, node, input});
+    if (it != redirected_.end()) return it->second;
+    const Entry old = head ? old_.heads[node] : old_.nodes[node].inputs[input];
+    return {position_[static_cast<size_t>(old.node)], old.index};
+  }
+
+  // A new identity of `source` (an entry of the new graph), on its device.
+  Entry identity(Entry source) {
+    const ParallelNode& from = new_.nodes[static_cast<size_t>(source.node)];
+    ParallelNode node;
+    node.op = "_copy";
+    node.name = from.name + "~" + std::to_string(source.index) + "." + std::to_string(count_);
+    node.device = from.device;
+    node.attrs = {{kBranch, std::to_string(count_++)}};
+    node.inputs = {source};
+    node.outputs = {from.outputs[static_cast<size_t>(source.index)]};
+    node.requires_grad = from.requires_grad;
+    new_.nodes.push_back(std::move(node));
+    return {static_cast<int>(new_.nodes.size()) - 1, 0};
+  }
+
+  void branch(Entry old) {
+    const auto it = uses_.find(old);
+    if (it == uses_.end()) return;
+    const ParallelNode& node = old_.nodes[static_cast<size_t>(old.node)];
+    const EdgeUse& use = it->second[0];
+    const bool local = !use.head && old_.nodes[use.node].device == node.device;
+    if (it->second.size() == 1 && (local || !node.is_variable())) return;
+    const Entry source{position_[static_cast<size_t>(old.node)], old.index};
+    spread(source, it->second, node.device, node.is_variable());
+  }
+
+  // Gives `uses` the entry, at most kMaxUses to a node.
+  void spread(Entry source, const std::vector<EdgeUse>& uses, int device, bool variable) {
+    if (variable) source = identity(source);
+    if (uses.size() <= kMaxUses) {
+      for (const EdgeUse& use : uses) {
+        const bool local = !use.head && old_.nodes[use.node].device == device;
+        redirected_[{use.head, use.node, use.input}] = local ? source : identity(source);
+      }
+      return;
+    }
+    const size_t groups = std::min(kMaxUses, (uses.size() + kMaxUses - 1) / kMaxUses);
+    for (size_t g = 0; g < groups; ++g) {
+      const auto begin = uses.begin() + static_cast<std::ptrdiff_t>(g * uses.size() / groups);
+      const auto end = uses.begin() + static_cast<std::ptrdiff_t>((g + 1) * uses.size() / groups);
+      spread(identity(source), {begin, end}, device, false);
+    }
+  }
+
+  const ParallelGraph& old_;
+  ParallelGraph new_;
+  std::map<Entry, std::vector<EdgeUse>> uses_;
+  std::map<std::tuple<bool, size_t, size_t>, Entry> redirected_;
+  std::vector<int> position_;  // of an old node in the new graph
+  int count_ = 0;
+};
+
+Json entry_json(Entry e) { return json_array({e.node, e.index, 0}); }
+
+Json node_json(const ParallelNode& node) {
+  Json json = Json::object();
+  json.set("op", Json(node.op));
+  json.set("name", Json(node.name));
+  Json attrs = Json::object();
+  for (const auto& [key, value] : node.attrs) attrs.set(key, Json(value));
+  attrs.set("__ctx_group__", Json("d" + std::to_string(node.device)));
+  json.set("attrs", std::move(attrs));
+  Json inputs = Json::array();
+  for (const Entry& e : node.inputs) inputs.push(entry_json(e));
+  json.set("inputs", std::move(inputs));
+  if (!node.subgraphs.empty()) json.set("subgraphs", Json::parse(node.subgraphs));
+  return json;
+}
+
+}  // namespace
+
+Traffic traffic(const ParallelGraph& graph) {
+  Traffic t;
+  for (const ParallelNode& node : graph.nodes) {
+    for (const Entry& e : node.inputs) {
+      const ParallelNode& from = graph.nodes[static_cast<size_t>(e.node)];
+      if (from.device == node.device) continue;
+      const int64_t bytes = byte_count(from.outputs[static_cast<size_t>(e.index)]);
+      t.forward += bytes;
+      if (from.requires_grad) t.backward += bytes;
+      ++t.messages;
+    }
+  }
+  return t;
+}
+
+ParallelGraph with_local_sums(const ParallelGraph& graph) { return LocalSums(graph).run(); }
+
+std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argument_order) {
+  // What each node must follow: the node before it in the order of execution.
+  std::vector<int> follows(graph.nodes.size(), -1);
+  for (size_t i = 1; i < argument_order.size(); ++i) {
+    follows[static_cast<size_t>(argument_order[i])] = argument_order[i - 1];
+  }
+  int last = argument_order.empty() ? -1 : argument_order.back();
+  Json nodes = Json::array(), arguments = Json::array(), rows = Json::array(), heads = Json::array();
+  int64_t row = 0;
+  rows.push(Json(row));
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const ParallelNode& node = graph.nodes[i];
+    if (node.is_variable()) {
+      arguments.push(Json(static_cast<int>(i)));
+    } else {
+      follows[i] = last;
+      last = static_cast<int>(i);
+    }
+    Json json = node_json(node);
+    if (follows[i] >= 0) json.set("control_deps", json_array({follows[i]}));
+    nodes.push(std::move(json));
+    row += static_cast<int64_t>(node.outputs.size());
+    rows.push(Json(row));
+  }
+  for (const Entry& e : graph.heads) heads.push(entry_json(e));
+  Json version = Json::array();
+  version.push(Json("int"));
+  version.push(Json(10901));
+  Json attrs = Json::object();
+  attrs.set("mxnet_version", std::move(version));
+  Json symbol = Json::object();
+  symbol.set("nodes", std::move(nodes));
+  symbol.set("arg_nodes", std::move(arguments));
+  symbol.set("node_row_ptr", std::move(rows));
+  symbol.set("heads", std::move(heads));
+  symbol.set("attrs", std::move(attrs));
+  return symbol.text();
+}
+
+}  // namespace soybean

@@ -1,0 +1,63 @@
+// The parallel graph: nodes of MXNet operators, each on a device.
+#ifndef SOYBEAN_LOWER_PARALLEL_GRAPH_H_
+#define SOYBEAN_LOWER_PARALLEL_GRAPH_H_
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/json.h"
+#include "tiling/conversion.h"
+
+namespace soybean {
+
+struct ParallelNode {
+  std::string op;    // "null" for a variable
+  std::string name;
+  int device = 0;
+  Attributes attrs;
+  std::vector<Entry> inputs;
+  std::vector<TensorType> outputs;
+  bool requires_grad = false;  // the backward pass sends a gradient through its outputs
+  std::string subgraphs;
+
+  bool is_variable() const { return op == "null"; }
+};
+
+// Which part of which serial tensor something of the parallel graph is.
+struct Tile {
+  int source;  // a node of the serial graph, or the number of an output
+  int device;
+  Region region;
+};
+
+struct ParallelGraph {
+  std::vector<ParallelNode> nodes;  // in the order of execution
+  std::vector<Entry> heads;
+  std::vector<Tile> variables;  // of the variable nodes, in their order in `nodes`
+  std::vector<Tile> outputs;    // of the heads; `source` counts the program's results
+};
+
+// What crosses devices: every edge between two devices once forward, and once
+// backward if it has a gradient.
+struct Traffic {
+  int64_t forward = 0, backward = 0;  // bytes
+  int64_t messages = 0;
+};
+Traffic traffic(const ParallelGraph& graph);
+
+// Rewrites the edges so that MXNet's gradient sums are right and stay local:
+// where a tensor has several uses, each use on another device gets it through
+// an identity of its own on the tensor's device, and no tensor has more than
+// kMaxUses uses (hazards 1 and 2 of docs/design.md).
+constexpr size_t kMaxUses = 4;
+ParallelGraph with_local_sums(const ParallelGraph& graph);
+
+// The graph as text for MXNet to load. The order of `nodes` is fixed by control
+// dependencies, and so is the order of the arguments, which decides the order
+// of the backward pass: `argument_order` lists the variables, first to last.
+std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argument_order);
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_LOWER_PARALLEL_GRAPH_H_

@@ -1,0 +1,89 @@
+"""The C++ core, bound with ctypes.
+
+The core takes and returns JSON texts (docs/interface.md); this module is the
+only one that calls it.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+from typing import Any, Dict
+
+_VERSION = 1
+
+
+class PlanError(ValueError):
+    """The core refused a graph, an option or a plan; the text says why."""
+
+
+@functools.lru_cache(maxsize=None)
+def _library() -> ctypes.CDLL:
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libsoybean_mx.so")
+    if not os.path.exists(path):
+        raise ImportError(f"{path} is missing: build it with `make build`, or install the package "
+                          "with `pip install .`.")
+    library = ctypes.CDLL(path)
+    text_out = ctypes.POINTER(ctypes.c_void_p)
+    library.SoybeanVersion.restype = ctypes.c_int
+    library.SoybeanLastError.restype = ctypes.c_char_p
+    library.SoybeanFree.argtypes = [ctypes.c_void_p]
+    library.SoybeanPlan.argtypes = [ctypes.c_char_p, ctypes.c_char_p, text_out]
+    library.SoybeanLower.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, text_out]
+    library.SoybeanRules.argtypes = [ctypes.c_char_p, text_out]
+    if library.SoybeanVersion() != _VERSION:
+        raise ImportError(f"{path} has interface version {library.SoybeanVersion()}, but this "
+                          f"package needs {_VERSION}: build it again with `make build`.")
+    return library
+
+
+def _call(function: Any, *texts: Dict[str, Any]) -> Dict[str, Any]:
+    library = _library()
+    out = ctypes.c_void_p()
+    encoded = [json.dumps(text).encode("utf-8") for text in texts]
+    if function(*encoded, ctypes.byref(out)) != 0:
+        raise PlanError(library.SoybeanLastError().decode("utf-8", "replace"))
+    try:
+        return json.loads(ctypes.string_at(out.value).decode("utf-8"))
+    finally:
+        library.SoybeanFree(out)
+
+
+def plan(graph: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:
+    """Search for a plan.
+
+    Parameters
+    ----------
+    graph, options : dict
+        As docs/interface.md specifies.
+
+    Returns
+    -------
+    dict
+        The plan; its ``bytes`` are what one step moves between devices, all
+        devices together.
+
+    Raises
+    ------
+    PlanError
+        When the graph or an option is invalid; the message names it.
+    """
+    return _call(_library().SoybeanPlan, graph, options)
+
+
+def lower(graph: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, Any]:
+    """Write the parallel graph of a plan.
+
+    Raises
+    ------
+    PlanError
+        When the plan does not fit the graph; the message names the operator or
+        tensor.
+    """
+    return _call(_library().SoybeanLower, graph, plan, {})
+
+
+def rules(graph: Dict[str, Any]) -> Dict[str, Any]:
+    """The rule of every operator of a graph, by node name (csrc/rules/rule.h)."""
+    return _call(_library().SoybeanRules, graph)
