@@ -82,7 +82,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     """
 
     def __init__(self) -> None:
-        self._devices: Optional[List[Device]] = None
+        self._devices: Optional[str] = None  # as the user wrote it
         self._half_imported = 0  # modules whose execution, or a patching that must not be entered again, is under way
         self._searching: Set[str] = set()
         self._patched = False
@@ -122,11 +122,11 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def prepare(self) -> None:
         """What must be done before MXNet loads."""
+        self._devices = os.environ.get(VARIABLE)
         try:
-            self._devices = devices_from_environment(os.environ.get(VARIABLE))
+            set_environment(devices_from_environment(self._devices))
         except DeviceError as error:
             _stop(error)
-        set_environment(self._devices)
         cuda_libraries.preload()
 
     def patch_when_ready(self) -> None:
