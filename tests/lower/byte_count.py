@@ -53,7 +53,7 @@ def _entry_bytes(program: Program, lowered: Dict) -> Dict[str, List[int]]:
     arguments = set(internals.list_arguments())
     known = {v["name"]: v for v in lowered["variables"] if v["name"] in arguments}
     shapes = internals.infer_shape(**{n: np.subtract(v["end"], v["begin"]).tolist() for n, v in known.items()})[1]
-    types = internals.infer_type(**{n: program.dtype for n in known})[1]
+    types = internals.infer_type(**dict.fromkeys(known, program.dtype))[1]
     result: Dict[str, List[int]] = {}
     for entry, shape, dtype in zip(internals, shapes, types):
         result.setdefault(entry.name, []).append(int(np.prod(shape)) * np.dtype(dtype).itemsize)

@@ -118,15 +118,16 @@ class GraphBuilder:
         wants = self.chance(0.4) and differentiable
         return self._variable("x", "input", shape, wants, value)
 
-    def parameter(self, shape: Shape, scale: float = 1.0, offset: float = 0.0, share: float = 0.25) -> Tensor:
-        """Add a parameter, or with probability `share` use one again that has this shape and range."""
+    def parameter(self, shape: Shape, scale: float = 1.0, offset: float = 0.0, exclusive: bool = False) -> Tensor:
+        """Add a parameter, or sometimes use one again that has this shape and range, unless it must be `exclusive`."""
         key = f"{tuple(shape)} {scale:.6f} {offset}"
         fitting = [t for k, t in self.shared if k == key]
-        if fitting and self.chance(share):
+        if fitting and not exclusive and self.chance(0.25):
             return self.pick(fitting)
         value = offset + scale * self.rs.uniform(-1, 1, shape)
         tensor = self._variable("w", "parameter", shape, self.chance(0.85), value)
-        self.shared.append((key, tensor))
+        if not exclusive:
+            self.shared.append((key, tensor))
         return tensor
 
     def auxiliary(self, shape: Shape, low: float, high: float) -> Tensor:
@@ -166,7 +167,7 @@ class GraphBuilder:
         return self.apply("elemwise_add", [tensor, noise])[0]
 
 
-# -- operators: each adds one to the graph and returns its outputs, or None when no tensor fits --------------------------
+# -- operators: each adds one to the graph and returns its outputs, or None when no tensor fits ------------------------
 Draw = Callable[[GraphBuilder], Optional[List[Tensor]]]
 OPERATORS: List[Tuple[float, Draw]] = []
 
@@ -211,7 +212,7 @@ def _window(b: GraphBuilder, sizes: Sequence[int], dilation: bool) -> Dict[str, 
         stride.append(b.pick((1, 1, 2)))
         fits = [d for d in (1, 2) if d * (k - 1) + 1 <= size + 2 * p]
         dilate.append(b.pick(fits) if dilation else 1)
-    result = dict(kernel=tuple(kernel), stride=tuple(stride), pad=tuple(pad))
+    result = {"kernel": tuple(kernel), "stride": tuple(stride), "pad": tuple(pad)}
     if dilation:
         result["dilate"] = tuple(dilate)
     return result
@@ -237,8 +238,8 @@ def convolution(b: GraphBuilder):
 @operator(1)
 def deconvolution(b: GraphBuilder):
     x = b.tensor(4)
-    if x is None or max(x.shape[2:]) > 6:
-        return None
+    if x is None or max(x.shape[2:]) > 6 or b.dtype == "float32":
+        return None  # oneDNN's fails ("could not execute a primitive") when the weight is not a variable
     c = x.shape[1]
     groups = b.divisor(c) if b.chance(0.3) else 1
     per_group = b.dim(max(1, 8 // groups))
@@ -248,7 +249,7 @@ def deconvolution(b: GraphBuilder):
     no_bias = b.chance(0.5)
     if not no_bias:
         inputs.append(b.parameter((groups * per_group,)))
-    window = dict(kernel=kernel, stride=(b.pick((1, 2)), b.pick((1, 2))), pad=(pad, 0))
+    window = {"kernel": kernel, "stride": (b.pick((1, 2)), b.pick((1, 2))), "pad": (pad, 0)}
     return b.apply("Deconvolution", inputs, num_filter=groups * per_group, num_group=groups, no_bias=no_bias, **window)
 
 
@@ -266,7 +267,9 @@ def pooling(b: GraphBuilder):
     convention = "valid"
     if b.chance(0.3) and all(s <= k for s, k in zip(window["stride"], window["kernel"])):
         convention = "full"
-    extra = dict(count_include_pad=b.chance(0.5)) if kind == "avg" else {}
+        window["pad"] = (0,) * len(window["pad"])  # else a window may hold padding only, and its maximum is infinite
+        window["kernel"] = tuple(min(k, n) for k, n in zip(window["kernel"], x.shape[2:]))
+    extra = {"count_include_pad": b.chance(0.5)} if kind == "avg" else {}
     return b.apply("Pooling", [x], pool_type=kind, pooling_convention=convention, **window, **extra)
 
 
@@ -369,8 +372,11 @@ def batch_norm(b: GraphBuilder):
     if np.prod(x.shape) // c < 3:
         return None
     x = b.distinct(x)  # keeps the variance away from 0
-    inputs = [x, b.parameter((c,), 0.5, offset=1.0), b.parameter((c,)), b.auxiliary((c,), -1, 1), b.auxiliary((c,), 1, 2)]
-    attrs = dict(axis=axis, fix_gamma=b.chance(0.3), use_global_stats=b.chance(0.2), eps=0.01)
+    fix_gamma = b.chance(0.3)
+    # With fix_gamma MXNet overwrites gamma, which nothing else may read then.
+    gamma = b.parameter((c,), 0.4, offset=1.0, exclusive=fix_gamma)
+    inputs = [x, gamma, b.parameter((c,)), b.auxiliary((c,), -1, 1), b.auxiliary((c,), 1, 2)]
+    attrs = {"axis": axis, "fix_gamma": fix_gamma, "use_global_stats": b.chance(0.2), "eps": 0.01}
     return b.apply("BatchNorm", inputs, momentum=float(b.pick((0.9, 0.5))), **attrs)
 
 
@@ -495,7 +501,7 @@ def many_consumers(b: GraphBuilder):
 def sum_or_mean(b: GraphBuilder):
     x = b.tensor()
     axes = tuple(i for i in range(len(x.shape)) if b.chance(0.5)) or (0,)
-    attrs = dict(axis=axes, keepdims=b.chance(0.5))
+    attrs = {"axis": axes, "keepdims": b.chance(0.5)}
     if b.chance(0.15):
         attrs = {}  # over everything
     return b.apply(b.pick(("sum", "mean", "mean")), [x], **attrs)
@@ -566,7 +572,7 @@ def without_a_rule(b: GraphBuilder):
     return b.apply(op, [x], reps=(2,) + (1,) * (len(x.shape) - 1))
 
 
-# -- whole programs ------------------------------------------------------------------------------------------------------
+# -- whole programs ----------------------------------------------------------------------------------------------------
 def random_program(seed: int, size: int, dtype: str = "float64", noise: float = 0.0) -> Program:
     """Draw a serial program of `size` operators; `noise` as in GraphBuilder."""
     rs = np.random.RandomState(seed)
@@ -581,6 +587,8 @@ def random_program(seed: int, size: int, dtype: str = "float64", noise: float = 
         symbol = with_numpy_names(symbol)
     used = set(symbol.list_arguments()) | set(symbol.list_auxiliary_states())
     variables = {n: v for n, v in b.variables.items() if n in used}
+    if dtype == "float32":
+        variables = _with_weight_gradients(symbol, variables)
     if training and not any(v.requires_grad for v in variables.values()):
         variables = {n: _with_gradient(v) for n, v in variables.items()}
     return Program(symbol, variables, training, dtype)
@@ -588,6 +596,16 @@ def random_program(seed: int, size: int, dtype: str = "float64", noise: float = 
 
 def _with_gradient(v: Variable) -> Variable:
     return Variable(v.role, v.role == "parameter", v.value)
+
+
+def _with_weight_gradients(symbol: mx.sym.Symbol, variables: Dict[str, Variable]) -> Dict[str, Variable]:
+    """Ask for the gradient of the weight wherever that of the bias is: oneDNN computes neither without the weight's."""
+    result, nodes = dict(variables), json.loads(symbol.tojson())["nodes"]
+    for node in nodes:
+        if node["op"] == "FullyConnected" and len(node["inputs"]) == 3:
+            weight = nodes[node["inputs"][1][0]]["name"]
+            result[weight] = Variable("parameter", True, result[weight].value)
+    return result
 
 
 def _draw_inputs(b: GraphBuilder) -> None:

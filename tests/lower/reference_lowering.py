@@ -7,9 +7,11 @@ there is nothing to get wrong but the copies, which are MXNet's own.
 from __future__ import annotations
 
 import json
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 import numpy as np
+
+from tests.lower.fan_out import MOST_CONSUMERS, limit_consumers
 
 Reference = Tuple[int, int]  # node, output of it
 
@@ -23,7 +25,7 @@ class ReferenceCore:
         No tensor gets more consumers than this. At 8, MXNet sums gradients wrongly across devices.
     """
 
-    def __init__(self, most_consumers: int = 5) -> None:
+    def __init__(self, most_consumers: int = MOST_CONSUMERS) -> None:
         self.most_consumers = most_consumers
 
     def plan(self, graph: Dict, options: Dict) -> Dict:
@@ -42,9 +44,8 @@ class _Lowering:
         self.devices, self.most_consumers = plan["devices"], most_consumers
         self.rs = np.random.RandomState(plan["seed"] % 2**32)
         self.nodes: List[Dict] = []
-        self.consumers: Dict[Reference, int] = {}
-        self.stand_in: Dict[Reference, Reference] = {}  # a copy that takes the consumers that an entry cannot
         self.variables: List[Dict] = []
+        self.state_tiles: Set[Reference] = set()  # updated by their operator
 
     def run(self) -> Dict:
         mapped: List[List[Reference]] = []
@@ -68,7 +69,8 @@ class _Lowering:
             "heads": [[i, k, 0] for i, k in heads],
             "attrs": self.serial["attrs"],
         }
-        return {"symbol": json.dumps(symbol), "variables": self.variables, "outputs": outputs}
+        text = limit_consumers(json.dumps(symbol), self.most_consumers)
+        return {"symbol": text, "variables": self.variables, "outputs": outputs}
 
     def _state_inputs(self, node: Dict) -> List[int]:
         auxiliary = {n for n, v in self.graph["variables"].items() if v["role"] == "auxiliary"}
@@ -76,23 +78,9 @@ class _Lowering:
 
     def _add(self, op: str, name: str, device: int, inputs: List[Reference], attrs: Optional[Dict] = None) -> int:
         attrs = {**(attrs or {}), "__ctx_group__": f"d{device}"}
-        references = [[*self._consume(entry), 0] for entry in inputs]
+        references = [[*entry, int(entry in self.state_tiles)] for entry in inputs]
         self.nodes.append({"op": op, "name": f"{name}@{len(self.nodes)}", "attrs": attrs, "inputs": references})
         return len(self.nodes) - 1
-
-    def _consume(self, entry: Reference) -> Reference:
-        """Return the entry, or a copy of it when it has all the consumers that it may have."""
-        while entry in self.stand_in:
-            entry = self.stand_in[entry]
-        self.consumers[entry] = self.consumers.get(entry, 0) + 1
-        if self.consumers[entry] < self.most_consumers:
-            return entry
-        group = self.nodes[entry[0]]["attrs"]["__ctx_group__"]
-        self.nodes.append(
-            {"op": "_copy", "name": f"more@{len(self.nodes)}", "attrs": {"__ctx_group__": group}, "inputs": [[*entry, 0]]}
-        )
-        self.stand_in[entry] = (len(self.nodes) - 1, 0)
-        return self._consume(self.stand_in[entry])
 
     def _tiles(self, shape: List[int]) -> List[Tuple[int, List[int], List[int], int]]:
         """Return the tiles (device, begin, end, axis) of a random cut along one dim."""
@@ -107,14 +95,14 @@ class _Lowering:
         return tiles
 
     def _variable(self, name: str) -> Reference:
-        parts, axis = [], 0
-        for device, begin, end, axis in self._tiles(self.graph["shapes"][name][0]):
+        parts, tiles = [], self._tiles(self.graph["shapes"][name][0])
+        for device, begin, end, _ in tiles:
             variable = self._bound(name, device, begin, end)
             # The only consumer of a variable is an identity on its own device: the gradient needs a home.
             parts.append((self._add("_copy", f"{name}_read", device, [variable]), 0))
         if len(parts) == 1:
             return parts[0]
-        attrs = {"dim": str(axis), "num_args": str(len(parts))}
+        attrs = {"dim": str(tiles[0][3]), "num_args": str(len(parts))}
         return self._add("Concat", f"{name}_whole", int(self.rs.randint(self.devices)), parts, attrs), 0
 
     def _bound(self, name: str, device: int, begin: List[int], end: List[int]) -> Reference:
@@ -130,11 +118,12 @@ class _Lowering:
             if i in self.states:
                 name = self.serial["nodes"][i]["name"]
                 inputs.append(self._bound(name, device, [0], list(self.graph["shapes"][name][0])))
+                self.state_tiles.add(inputs[-1])
             else:
                 inputs.append(mapped[i][output])
         number = self._add(node["op"], node["name"], device, inputs, node.get("attrs"))
         return [(number, k) for k in range(len(self.graph["shapes"][node["name"]]))]
 
-    def _slice(self, entry: Reference, name: str, device: int, begin: List[int], end: List[int], axis: int) -> Reference:
+    def _slice(self, entry: Reference, name: str, device: int, begin: List[int], end: List[int], axis: int):
         attrs = {"axis": str(axis), "begin": str(begin[axis]), "end": str(end[axis])}
         return self._add("slice_axis", name, device, [entry], attrs), 0
