@@ -169,5 +169,5 @@ def _from_zoo(name: str, classes: int, width: float) -> mx.gluon.HybridBlock:
             + ", ".join(known) + "."
         )
     if width != 1:
-        raise ValueError(f"--width {width} was given, but {name} comes from the model zoo at width 1 only; drop --width.")
+        raise ValueError(f"--width {width} was given, but {name} is of the model zoo, at width 1 only; drop --width.")
     return mx.gluon.model_zoo.vision.get_model(name, classes=classes)

@@ -21,7 +21,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 import checkpoints
 import models
-from datasets import DataError, Source, open_source
+from datasets import DataError, open_source
 from learning_rates import LearningRate
 
 __all__ = ["DataError", "SettingError", "run"]
