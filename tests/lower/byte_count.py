@@ -52,7 +52,8 @@ def _entry_bytes(program: Program, lowered: Dict) -> Dict[str, List[int]]:
     internals = mx.sym.load_json(lowered["symbol"]).get_internals()
     arguments = set(internals.list_arguments())
     known = {v["name"]: v for v in lowered["variables"] if v["name"] in arguments}
-    shapes = internals.infer_shape(**{n: np.subtract(v["end"], v["begin"]).tolist() for n, v in known.items()})[1]
+    tiles = {n: tuple(np.subtract(v["end"], v["begin"]).tolist()) for n, v in known.items()}
+    shapes = internals.infer_shape(**tiles)[1]
     types = internals.infer_type(**dict.fromkeys(known, program.dtype))[1]
     result: Dict[str, List[int]] = {}
     for entry, shape, dtype in zip(internals, shapes, types):

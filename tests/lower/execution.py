@@ -30,6 +30,10 @@ class Result:
         return result
 
 
+class EngineError(RuntimeError):
+    """An operator of a tiled executor failed while running; what MXNet runs after it in this process proves nothing."""
+
+
 class LoweringError(AssertionError):
     """The lowered graph breaks the interface (docs/interface.md)."""
 
@@ -195,7 +199,19 @@ class TiledExecutor:
         return _array(np.ascontiguousarray(value), item["device"])
 
     def run(self, head_grads: Sequence[np.ndarray]) -> Result:
-        """Run one step and gather what it computed."""
+        """Run one step and gather what it computed.
+
+        Raises
+        ------
+        EngineError
+            When an operator fails while it runs.
+        """
+        try:
+            return self._run(head_grads)
+        except mx.MXNetError as error:
+            raise EngineError(str(error).strip()) from error
+
+    def _run(self, head_grads: Sequence[np.ndarray]) -> Result:
         heads = self.executor.forward(is_train=self.program.training)
         outputs = [np.full(g.shape, np.nan, g.dtype) for g in head_grads]
         for head, item in zip(heads, self.lowered["outputs"]):

@@ -15,11 +15,10 @@ import sys
 import time
 from typing import Dict, Iterator, List, Optional
 
-import mxnet as mx
 import numpy as np
 
 from tests.lower.byte_count import count_bytes
-from tests.lower.execution import LoweringError, Result, graph_of, head_gradients, run_lowered, run_serial
+from tests.lower.execution import EngineError, LoweringError, Result, graph_of, head_gradients, run_lowered, run_serial
 from tests.lower.random_graphs import Program, random_program
 
 DEVICES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16)
@@ -73,11 +72,12 @@ class Verdict:
     """What a case showed.
 
     `problems` are failures. `unstable` says that rounding alone changes the serial result by more than the tolerance,
-    so that the numbers prove nothing.
+    so that the numbers prove nothing. `engine_failed` says that no further case may run in this process.
     """
 
     problems: List[str]
     unstable: bool = False
+    engine_failed: bool = False
 
 
 def check_case(case: Case, core) -> Verdict:
@@ -93,8 +93,9 @@ def check_case(case: Case, core) -> Verdict:
         tiled = run_lowered(program, lowered, case.devices, head_grads)
     except LoweringError as error:
         return Verdict([str(error)])
+    except EngineError as error:
+        return Verdict([f"an operator failed: {error}"], engine_failed=True)
     except Exception as error:  # whatever the core or MXNet objects to is a failure of this case only
-        forget_errors()
         return Verdict([f"{type(error).__name__}: {str(error).strip()[:2000]}"])
     errors = compare(run_serial(program, head_grads), tiled, case.dtype)
     if errors:
@@ -104,16 +105,6 @@ def check_case(case: Case, core) -> Verdict:
         if not beyond:
             return Verdict(problems, unstable=True)
     return Verdict(problems)
-
-
-def forget_errors() -> None:
-    """Wait for MXNet's engine to be done, so that an operator's failure is not raised again by the next case."""
-    for _ in range(10):
-        try:
-            mx.nd.waitall()
-            return
-        except mx.MXNetError:
-            continue
 
 
 def check_bytes(program: Program, plan: Dict, lowered: Dict) -> List[str]:
@@ -162,7 +153,10 @@ def shrink(case: Case, core) -> Case:
     """Return a smaller case that fails, too: the fewest operators first, then the fewest devices."""
     for size in range(1, case.size):
         smaller = dataclasses.replace(case, size=size)
-        if check_case(smaller, core).problems:
+        verdict = check_case(smaller, core)
+        if verdict.engine_failed:
+            return smaller
+        if verdict.problems:
             case = smaller
             break
     for devices in [d for d in DEVICES if d < case.devices]:
@@ -199,7 +193,7 @@ class Tally:
         self.failures, self.unstable, self.cases = 0, 0, 0
 
     def run(self, case: Case) -> bool:
-        """Run a case, print and shrink a failure; return whether it passed."""
+        """Run a case, print and shrink a failure; return whether more cases may run in this process."""
         print(f"case: {case.command}", file=sys.stderr, flush=True)
         self.cases += 1
         verdict = check_case(case, self.core)
@@ -209,10 +203,10 @@ class Tally:
         if verdict.problems:
             self.failures += 1
             self._report(case, verdict)
-        return not verdict.problems
+        return not verdict.engine_failed
 
     def _report(self, case: Case, verdict: Verdict) -> None:
-        small = case if self.verbose else shrink(case, self.core)
+        small = case if self.verbose or verdict.engine_failed else shrink(case, self.core)
         if small != case:
             verdict = check_case(small, self.core)
         print(f"FAILED {small.command}")
@@ -278,8 +272,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
     tally, start = Tally(core, args.verbose), time.time()
     for seed in seed_ranges(args.seeds) if args.seeds else ():
         fixed = {k: getattr(args, k) for k in ("size", "devices", "strategy", "dtype", "boundary")}
-        tally.run(draw_case(seed, **fixed))
-        if tally.failures >= args.max_failures:
+        usable = tally.run(draw_case(seed, **fixed))
+        if not usable:
+            print(f"stopped after seed {seed}: MXNet's engine holds the failed operator's error")
+        if not usable or tally.failures >= args.max_failures:
             break
     if args.hypothesis:
         run_hypothesis(tally, args.hypothesis)
