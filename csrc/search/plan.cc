@@ -96,8 +96,8 @@ std::vector<Entry> Program::results() const {
 }
 
 Program prepare(const std::string& graph_request, const std::string& batch_norm) {
-  if (batch_norm != "exact" && batch_norm != "fused") {
-    throw Error("batch_norm is '" + batch_norm + "': 'exact' or 'fused' are possible");
+  if (batch_norm != "exact" && batch_norm != "fused" && batch_norm != "local") {
+    throw Error("batch_norm is '" + batch_norm + "': 'exact', 'fused' or 'local' are possible");
   }
   SerialProgram serial = read_program(graph_request);
   const bool training = serial.training;
@@ -106,9 +106,12 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
                                : ExpandedGraph{std::move(serial.graph), {}, training};
   std::vector<Rule> rules;
   for (size_t i = 0; i < expanded.graph.nodes().size(); ++i) {
-    const bool variable = expanded.graph.nodes()[i].is_variable();
-    rules.push_back(variable ? Rule{}
-                             : find_rule(expanded.graph, static_cast<int>(i), training));
+    const Node& node = expanded.graph.nodes()[i];
+    // Local statistics: what a group computes is final, as in prediction.
+    const bool local = batch_norm == "local" && node.op == "BatchNorm";
+    rules.push_back(node.is_variable()
+                        ? Rule{}
+                        : find_rule(expanded.graph, static_cast<int>(i), training && !local));
   }
   return Program{std::move(expanded), std::move(rules)};
 }

@@ -31,7 +31,10 @@ struct Program {
   std::vector<Entry> results() const;
 };
 
-// batch_norm: "exact" or "fused".
+// batch_norm: "exact" writes BatchNorm out, so that it may be cut along the batch
+// with the statistics of the whole batch; "fused" keeps it as one operator, never
+// cut along the batch in training; "local" keeps it and lets every group take the
+// statistics of its own part.
 Program prepare(const std::string& graph_request, const std::string& batch_norm);
 
 // How an operator that is cut so needs its input, and leaves its output.
