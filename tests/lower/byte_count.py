@@ -3,7 +3,7 @@
 MXNet copies an entry (one output of a node) once to every other device that has a consumer of it, and sends one
 gradient back per such copy when the entry requires a gradient: when some variable behind it asks for one and no
 operator on the way stops it. So every pair (entry, destination device) with the producer elsewhere counts the entry's
-bytes once forward, and once more backward when it requires a gradient. Nothing is sent back when not training.
+bytes once forward, and once more backward when it requires a gradient.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKING = {"BlockGrad", "argmax", "argmin", "sign", "round", "floor", "ceil", "
 
 
 def count_bytes(program: Program, lowered: Dict) -> Tuple[Dict[str, int], int]:
-    """Return the bytes {"forward", "backward", "total"} and the messages of one step of the lowered graph."""
+    """Return the bytes {"forward", "backward", "total"} of one step and the messages (copies forward)."""
     nodes = json.loads(lowered["symbol"])["nodes"]
     groups = [_group(node) for node in nodes]
     sizes = _entry_bytes(program, lowered)
@@ -30,7 +30,7 @@ def count_bytes(program: Program, lowered: Dict) -> Tuple[Dict[str, int], int]:
     returned = [(i, k) for i, k, _ in copies if flows[i]]
     backward = sum(sizes[nodes[i]["name"]][k] for i, k in returned)
     counted = {"forward": forward, "backward": backward, "total": forward + backward}
-    return counted, len(copies) + len(returned)
+    return counted, len(copies)
 
 
 def _group(node: Dict) -> str:
@@ -67,7 +67,7 @@ def _requires_grad(program: Program, lowered: Dict, nodes: List[Dict]) -> List[b
     flows: List[bool] = []
     for node in nodes:
         if node["op"] == "null":
-            flows.append(program.training and program.variables[source[node["name"]]].requires_grad)
+            flows.append(program.variables[source[node["name"]]].requires_grad)
         else:
             flows.append(node["op"] not in BLOCKING and any(flows[i] for i, *_ in node["inputs"]))
     return flows

@@ -94,7 +94,7 @@ def run_serial(program: Program, head_grads: Sequence[np.ndarray]) -> Result:
     """Run one step of the program on cpu(0)."""
     symbol, variables = mx.sym.load_json(limit_consumers(program.symbol.tojson())), program.variables
     arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
-    wanted = [n for n in arguments if variables[n].requires_grad and program.training]
+    wanted = [n for n in arguments if variables[n].requires_grad]
     arrays = {n: _array(v.value, 0) for n, v in variables.items()}
     gradients = {n: mx.nd.zeros_like(arrays[n]) for n in wanted}
     with safe_bind(bool(wanted)):
@@ -146,7 +146,10 @@ def check_interface(program: Program, lowered: Dict, devices: int) -> None:
         raise LoweringError(f"the variables {sorted(names)} are not the symbol's {sorted(expected)}")
     for name, variable in program.variables.items():
         items = [v for v in lowered["variables"] if v["source"] == name]
-        once = variable.role == "parameter" or (variable.requires_grad and program.training)
+        if not items and variable.role == "auxiliary":
+            # The statistics of an exact BatchNorm stand in for it; the graph itself does not read it in training.
+            items = [s for s in lowered.get("statistics", []) if s["source"] == name]
+        once = variable.role == "parameter" or variable.requires_grad
         check_regions(f"variable {name}", items, variable.value.shape, disjoint=once)
     for index, shape in enumerate(output_shapes(program)):
         items = [o for o in lowered["outputs"] if o["index"] == index]
@@ -177,7 +180,7 @@ class TiledExecutor:
         self.items = {v["name"]: v for v in lowered["variables"]}
         self.arrays = {n: self._tile(v) for n, v in self.items.items()}
         arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
-        wanted = [n for n in arguments if self._source(n).requires_grad and program.training]
+        wanted = [n for n in arguments if self._source(n).requires_grad]
         self.gradients = {n: mx.nd.zeros_like(self.arrays[n]) for n in wanted}
         with safe_bind(bool(wanted)):
             self.executor = symbol.bind(
@@ -242,12 +245,11 @@ class TiledExecutor:
         """Return the auxiliary states after the step, moved towards the statistics where the graph gives some."""
         states = {n for n, v in self.items.items() if self._source(n).role == "auxiliary"}
         result = self._gather({n: self.arrays[n] for n in states})
-        moved = {n: np.full(v.shape, np.nan, v.dtype) for n, v in result.items()}
         for item in self.lowered.get("statistics", []):
-            old = self.program.variables[item["source"]].value[region_of(item)]
-            new = heads[item["head"]].asnumpy()
-            moved[item["source"]][region_of(item)] = item["momentum"] * old + (1 - item["momentum"]) * new
-        return {n: np.where(np.isnan(moved[n]), v, moved[n]) for n, v in result.items()}
+            old = self.program.variables[item["source"]].value
+            moved = item["momentum"] * old[region_of(item)] + (1 - item["momentum"]) * heads[item["head"]].asnumpy()
+            result.setdefault(item["source"], old.copy())[region_of(item)] = moved
+        return result
 
 
 def run_lowered(program: Program, lowered: Dict, devices: int, head_grads: Sequence[np.ndarray]) -> Result:

@@ -589,13 +589,13 @@ def random_program(seed: int, size: int, dtype: str = "float64", noise: float = 
     variables = {n: v for n, v in b.variables.items() if n in used}
     if dtype == "float32":
         variables = _with_weight_gradients(symbol, variables)
-    if training and not any(v.requires_grad for v in variables.values()):
-        variables = {n: _with_gradient(v) for n, v in variables.items()}
+    if not training or not any(v.requires_grad for v in variables.values()):
+        variables = {n: _with_gradient(v, training) for n, v in variables.items()}
     return Program(symbol, variables, training, dtype)
 
 
-def _with_gradient(v: Variable) -> Variable:
-    return Variable(v.role, v.role == "parameter", v.value)
+def _with_gradient(v: Variable, training: bool) -> Variable:
+    return Variable(v.role, training and v.role == "parameter", v.value)
 
 
 def _with_weight_gradients(symbol: mx.sym.Symbol, variables: Dict[str, Variable]) -> Dict[str, Variable]:
