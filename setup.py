@@ -81,7 +81,7 @@ def _cmake() -> str:
     beside = Path(sys.executable).parent / "cmake"  # pip's cmake, in a virtual environment that is not activated
     found = shutil.which("cmake") or (str(beside) if beside.exists() else None)
     if found is None:
-        raise SystemExit("There is no cmake, which compiles soybean_mx: `pip install cmake` or `apt-get install cmake`.")
+        raise SystemExit("There is no cmake, which compiles soybean_mx: run `pip install cmake`.")
     return found
 
 

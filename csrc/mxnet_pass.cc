@@ -325,7 +325,7 @@ mxnet::ext::MXReturnValue run_pass(MxGraph* graph, const Options& options) {
 
 REGISTER_PASS(soybean_mx).setBody(soybean::run_pass);
 
-extern "C" mxnet::ext::MXReturnValue initialize(int version) {
+extern "C" SOYBEAN_API mxnet::ext::MXReturnValue initialize(int version) {
   if (version == soybean::kMxnetVersion) return mxnet::ext::MX_SUCCESS;
   MX_ERROR_MSG << "soybean_mx is built for MXNet 1.9.1 (" << soybean::kMxnetVersion
                << "), and this is version number " << version << ": install mxnet==1.9.1.";

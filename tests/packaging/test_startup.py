@@ -1,4 +1,4 @@
-"""The start-up hook, in processes of its own: silent without the variable, in time with it, clear when it cannot work."""
+"""The start-up hook, each time in a new process: silent without the variable, in time with it, clear when it fails."""
 from __future__ import annotations
 
 import os
@@ -73,8 +73,8 @@ def test_default_devices():
 
 
 def test_settings_that_mxnet_reads_at_its_start():
-    source = RUN_HOOK + FRONT + ("import os, mxnet\nfor name in ('MXNET_CPU_TEMP_COPY', 'MXNET_CPU_PARALLEL_RAND_COPY', "
-                                 "'OMP_NUM_THREADS'):\n    print(os.environ[name])")
+    names = ["MXNET_CPU_TEMP_COPY", "MXNET_CPU_PARALLEL_RAND_COPY", "OMP_NUM_THREADS"]
+    source = RUN_HOOK + FRONT + f"import os, mxnet\nprint(*[os.environ[name] for name in {names}])"
     cores = len(os.sched_getaffinity(0))
     assert run_child(source, env=on("cpu:2")).split()[-3:] == ["64", "64", str(max(1, cores // 2))]
     assert run_child(source, env=on("cpu:100", OMP_NUM_THREADS="3")).split()[-3:] == ["100", "100", "3"]
@@ -174,7 +174,8 @@ def test_run_command(tmp_path):
     (tmp_path / "beside.py").write_text("VALUE = 7\n")
     (tmp_path / "script.py").write_text(
         "import sys\n" + FRONT + "import mxnet, beside\nprint(__name__, sys.argv, beside.VALUE)\nsys.exit(3)\n")
-    status, out, err = run_command(["run", "--devices", "cpu:3", "script.py", "--epochs", "2", "--devices", "x"], tmp_path)
+    arguments = ["run", "--devices", "cpu:3", "script.py", "--epochs", "2", "--devices", "x"]
+    status, out, err = run_command(arguments, tmp_path)
     assert (status, out) == (3, "patched [cpu(0), cpu(1), cpu(2)] True\n"
                                 "__main__ ['script.py', '--epochs', '2', '--devices', 'x'] 7\n"), err
 
