@@ -1,0 +1,296 @@
+"""Binding and running one lowered graph with MXNet's executor.
+
+A :class:`Program` is what the planner and the lowering made of one call signature of a block. A :class:`BoundGraph`
+is one executor of it, with its own input tiles, bound to the parameters' tiles. Running it queues work in MXNet's
+engine; nothing waits on the host.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+import mxnet as mx
+from mxnet.base import _LIB, check_call
+from mxnet.ndarray import NDArray
+
+from soybean_mx import regions as tiles_of
+from soybean_mx.graph import is_random
+from soybean_mx.parameters import Cut, Layout, TiledParameter
+from soybean_mx.regions import Region, Shape, empty
+
+# At most this many arrays in one multi_sgd_update (the operator's own limit is 60).
+_MAX_FUSED = 40
+
+
+class InternalError(RuntimeError):
+    """Something that soybean_mx itself should have ruled out; please report it."""
+
+
+class Slot(NamedTuple):
+    """A variable of the parallel graph."""
+
+    name: str
+    source: str
+    device: int
+    region: Region
+
+
+class Program:
+    """A lowered graph, read once.
+
+    Parameters
+    ----------
+    lowered : dict
+        ``lowered`` of docs/interface.md.
+    contexts : sequence of mxnet.Context
+        Device index i of ``lowered`` is context i.
+    training : bool
+        Whether the graph runs in training mode.
+    gradients : set of str
+        The serial variables whose gradient is wanted. Empty for inference.
+    """
+
+    def __init__(self, lowered: Dict[str, Any], contexts: Sequence[mx.Context], training: bool, gradients: Set[str]):
+        self.contexts = list(contexts)
+        self.training = training
+        self.gradients = set(gradients)
+        self.random = is_random(lowered["symbol"], training)
+        self.symbol = mx.sym.load_json(lowered["symbol"])
+        self.slots = [Slot(item["name"], item["source"], item["device"], Region.of(item))
+                      for item in lowered["variables"]]
+        self.outputs = [(item["index"], item["device"], Region.of(item)) for item in lowered["outputs"]]
+        self.statistics = lowered.get("statistics") or []
+        self.slots_of: Dict[str, List[Slot]] = {}
+        for slot in self.slots:
+            self.slots_of.setdefault(slot.source, []).append(slot)
+
+    def layout(self, source: str, shape: Shape) -> Layout:
+        """Where the tiles of a parameter lie in this graph."""
+        return Layout(shape, self.contexts, [(slot.device, slot.region) for slot in self.slots_of[source]])
+
+
+class Tiles(NamedTuple):
+    """The tiles of a parameter that a graph is bound to: of a tiled parameter, or of a cut yet to come into force."""
+
+    layout: Layout
+    data: List[NDArray]
+    gradients: Optional[List[NDArray]]
+    grad_req: str
+
+    @classmethod
+    def of(cls, parameter, cut: Optional[Cut] = None) -> "Tiles":
+        """The tiles of a parameter, or those that it will have when the cut comes into force."""
+        source = cut or parameter
+        return cls(source.layout, source.tiles(), source.gradient_tiles(), parameter.grad_req)
+
+
+class BoundGraph:
+    """One executor of a program.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    inputs : mapping of str to (tuple of int, type)
+        Shape and type of each serial input.
+    tiles : mapping of str to Tiles
+        The parameters' and auxiliary states' tiles.
+
+    Raises
+    ------
+    InternalError
+        When a variable has no tile, or MXNet would sum gradients wrongly.
+    mxnet.MXNetError
+        When MXNet cannot bind the graph, for instance for lack of memory.
+    """
+
+    def __init__(self, program: Program, inputs: Mapping[str, Tuple[Shape, Any]], tiles: Mapping[str, Tiles]):
+        self.program = program
+        self._input_tiles: Dict[str, List[Tuple[Region, NDArray]]] = {}
+        self._input_gradients: Dict[str, List[Tuple[Region, NDArray]]] = {}
+        self._zero_heads: Dict[int, NDArray] = {}
+        arrays: Dict[str, NDArray] = {}
+        gradients: Dict[str, NDArray] = {}
+        requests: Dict[str, str] = {}
+        for slot in program.slots:
+            if slot.source in inputs:
+                arrays[slot.name], gradient = self._input_tile(slot, inputs[slot.source][1])
+                request = "write"
+            else:
+                arrays[slot.name], gradient, request = _parameter_tile(slot, tiles)
+            if gradient is not None and slot.source in program.gradients:
+                gradients[slot.name], requests[slot.name] = gradient, request
+        self._executor = _bind(program, arrays, gradients, requests)
+        self.outputs: List[NDArray] = self._executor.outputs
+
+    def _input_tile(self, slot: Slot, dtype) -> Tuple[NDArray, Optional[NDArray]]:
+        context = self.program.contexts[slot.device]
+        tile = empty(slot.region.shape, context, dtype)
+        self._input_tiles.setdefault(slot.source, []).append((slot.region, tile))
+        if slot.source not in self.program.gradients:
+            return tile, None
+        gradient = empty(slot.region.shape, context, dtype)
+        self._input_gradients.setdefault(slot.source, []).append((slot.region, gradient))
+        return tile, gradient
+
+    def feed(self, inputs: Mapping[str, NDArray]) -> None:
+        """Queue copies of the caller's arrays (legacy, whole, each on one device) into the input tiles."""
+        for name, tiles in self._input_tiles.items():
+            whole = inputs[name]
+            for region, tile in tiles:
+                tiles_of.copy_in(whole, region, tile)
+
+    def forward(self) -> None:
+        """Queue the forward pass."""
+        check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
+
+    def gather_outputs(self, shapes: Sequence[Shape], context: mx.Context) -> List[NDArray]:
+        """Queue copies of the outputs into new whole arrays.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            The shape of each serial output.
+        context : mxnet.Context
+            Where the arrays are to be.
+
+        Returns
+        -------
+        list of NDArray
+            Legacy arrays, that later runs do not touch.
+        """
+        wholes: List[Optional[NDArray]] = [None] * len(shapes)
+        for (index, _, region), tile in zip(self.program.outputs, self.outputs):
+            if wholes[index] is None:
+                wholes[index] = empty(shapes[index], context, tile.dtype)
+            tiles_of.copy_out(tile, region, wholes[index])
+        return wholes
+
+    def backward(self, gradients: Sequence[Optional[NDArray]], train_mode: bool) -> None:
+        """Queue the backward pass.
+
+        Parameters
+        ----------
+        gradients : sequence of NDArray or None
+            The whole gradient of each serial output, on one device; None stands for zeros.
+        train_mode : bool
+            As of ``autograd.backward``.
+        """
+        heads = []
+        for position, (index, _, region) in enumerate(self.program.outputs):
+            gradient = gradients[index]
+            # The executor copies head gradients to where it needs them.
+            heads.append(self._zero_head(position) if gradient is None else tiles_of.view(gradient, region))
+        heads.extend(self._zero_head(position) for position in range(len(heads), len(self.outputs)))
+        self._executor.backward(heads, is_train=train_mode)
+
+    def _zero_head(self, position: int) -> NDArray:
+        if position not in self._zero_heads:
+            self._zero_heads[position] = mx.nd.zeros_like(self.outputs[position])
+        return self._zero_heads[position]
+
+    def input_gradient(self, name: str, shape: Shape, context: mx.Context) -> NDArray:
+        """The whole gradient of an input, in a new array on the context."""
+        regions, tiles = zip(*self._input_gradients[name])
+        whole = empty(shape, context, tiles[0].dtype)
+        tiles_of.gather_sum(tiles, regions, whole)
+        return whole
+
+    def update_statistics(self, tiles: Callable[[str, int, Region], NDArray]) -> None:
+        """Queue the movement of auxiliary states towards the statistics of the batch.
+
+        Parameters
+        ----------
+        tiles : callable
+            Gives the tile of an auxiliary state, by name, device and region.
+        """
+        groups: Dict[Tuple[int, float], List[NDArray]] = {}
+        for item in self.program.statistics:
+            tile = tiles(item["source"], item["device"], Region.of(item))
+            head = self.outputs[item["head"]]
+            if head.dtype != tile.dtype:
+                head = head.astype(tile.dtype)
+            groups.setdefault((item["device"], item["momentum"]), []).extend((tile, head))
+        for (_, momentum), pairs in groups.items():
+            for start in range(0, len(pairs), 2 * _MAX_FUSED):
+                _move_towards(pairs[start:start + 2 * _MAX_FUSED], momentum)
+
+
+def _move_towards(pairs: List[NDArray], momentum: float) -> None:
+    """For each pair of (state, value): state = momentum * state + (1 - momentum) * value, all in one operator.
+
+    It is SGD with learning rate 1, gradient -(1 - momentum) * value and weight decay 1 - momentum.
+    """
+    count = len(pairs) // 2
+    mx.nd.multi_sgd_update(*pairs, out=pairs[::2], num_weights=count, lrs=(1.0,) * count,
+                           wds=(1.0 - momentum,) * count, rescale_grad=momentum - 1.0)
+
+
+def _parameter_tile(slot: Slot, tiles: Mapping[str, Tiles]) -> Tuple[NDArray, Optional[NDArray], str]:
+    if slot.source not in tiles:
+        raise InternalError(f"internal error: the parallel graph's variable {slot.name!r} stands for {slot.source!r}, "
+                            "which is neither an input nor a parameter of the block.")
+    held = tiles[slot.source]
+    try:
+        position = held.layout.places.index((slot.device, slot.region))
+    except ValueError:
+        raise InternalError(f"internal error: the parallel graph's variable {slot.name!r} is {slot.region} of "
+                            f"{slot.source!r} on device {slot.device}, but its tiles are {held.layout.places}: the "
+                            "plan did not keep to the pinned tilings.") from None
+    gradient = None if held.gradients is None else held.gradients[position]
+    return held.data[position], gradient, held.grad_req
+
+
+def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDArray], requests: Dict[str, str]):
+    symbol = program.symbol
+    arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
+    missing = [name for name in arguments + states if name not in arrays]
+    if missing:
+        raise InternalError(f"internal error: the parallel graph has variables {missing} that are not listed.")
+    groups = {f"d{index}": context for index, context in enumerate(program.contexts)}
+    inference = not gradients
+    with _bind_environment(program.contexts, inference):
+        executor = symbol.bind(
+            program.contexts[0],
+            {name: arrays[name] for name in arguments},
+            args_grad=gradients or None,
+            grad_req={name: requests.get(name, "null") for name in arguments},
+            aux_states={name: arrays[name] for name in states},
+            group2ctx=groups)
+    if not inference and "Op:_grad_add" in executor.debug_str():
+        raise InternalError("internal error: MXNet sums a gradient of the parallel graph in a chain (_grad_add), which "
+                            "gives wrong results across devices; please report it with the plan.")
+    return executor
+
+
+@contextmanager
+def _bind_environment(contexts: Sequence[mx.Context], inference: bool):
+    """Settings that MXNet reads while it binds, without which CPU contexts crash or fail.
+
+    With oneDNN, memory that the planner reuses across CPU contexts can keep a stale layout; reuse is restricted to
+    arrays of the same size. And oneDNN's fused subgraphs, used for inference, cannot infer shapes over contexts.
+    """
+    if contexts[0].device_type != "cpu":
+        yield
+        return
+    settings = {"NNVM_EXEC_MATCH_RANGE": "0"}
+    if inference:
+        settings["MXNET_SUBGRAPH_BACKEND"] = "NONE"
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def positions_used(program: Program, parameter: TiledParameter) -> Set[int]:
+    """Which tiles of a parameter a program is bound to."""
+    places = parameter.layout.places
+    return {places.index((slot.device, slot.region)) for slot in program.slots_of.get(parameter.name, ())}

@@ -1,0 +1,505 @@
+"""The Gluon front: hybridized blocks run tiled.
+
+:func:`install` patches ``HybridBlock`` so that a hybridized block that is called with arrays runs as a parallel graph
+over several devices, when soybean_mx is on for it: for every block after ``install(devices)``, which the start-up hook
+calls, or for one block after ``net.hybridize(backend="soybean_mx", devices=...)``. A block that is hybridized for
+another backend stays MXNet's, as does a block that is called with symbols inside another one's trace.
+"""
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections import OrderedDict
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+import mxnet as mx
+from mxnet import autograd
+from mxnet.gluon import HybridBlock
+from mxnet.gluon import block as _block_module
+from mxnet.gluon.parameter import Parameter
+from mxnet.ndarray import NDArray
+from mxnet.symbol.numpy import _Symbol as _NumpySymbol
+
+from soybean_mx import core, tape, trainer
+from soybean_mx import parameters as tiled
+from soybean_mx.devices import contexts as device_contexts
+from soybean_mx.executor import BoundGraph, Program, Tiles, positions_used
+from soybean_mx.graph import describe
+from soybean_mx.parameters import Cut, Layout
+from soybean_mx.regions import Region, Shape, legacy, like
+
+BACKEND = "soybean_mx"
+_OPTIONS = ("devices", "strategy", "pins", "batch_norm")
+# Call signatures (input shapes and modes) of a block that keep an executor.
+_MAX_SIGNATURES = 16
+
+_default_devices: Optional[List[mx.Context]] = None
+_original: Dict[str, Any] = {}
+
+
+class BlockError(ValueError):
+    """A block, its parameters or a call of it that cannot be tiled; the message says what to do."""
+
+
+class _Settings:
+    """How one block is to be tiled."""
+
+    def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None):
+        if devices is None and _default_devices is not None:
+            devices = _default_devices
+        self.contexts = device_contexts(devices)
+        self.strategy = strategy or os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal"
+        self.batch_norm = batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM") or "exact"
+        self.pins = dict(pins or {})
+
+    def plan_options(self, pins: Dict[str, List[str]]) -> Dict[str, Any]:
+        return {"devices": len(self.contexts), "strategy": self.strategy, "batch_norm": self.batch_norm,
+                "pins": {**pins, **self.pins}}
+
+
+class _Tiling:
+    """What was decided for a parameter: its tiling over a list of devices.
+
+    It is provisional when a call without gradients decided it; the first call that trains may decide anew.
+    """
+
+    def __init__(self, contexts: Sequence[mx.Context], tiling: List[str], provisional: bool):
+        self.contexts, self.tiling, self.provisional = list(contexts), tiling, provisional
+
+
+class _Call:
+    """A call signature: what decides which graph is run."""
+
+    def __init__(self, arrays: Dict[str, NDArray]):
+        self.training, self.recording = autograd.is_training(), autograd.is_recording()
+        self.sources = tape.inputs_with_gradient(arrays) if self.recording else []
+        self.inputs = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        self.key = (tuple(self.inputs.values()), self.training, self.recording, tuple(self.sources))
+
+
+class _Signature:
+    """A program for one call signature, with its executors."""
+
+    def __init__(self, program: Program, plan: Dict[str, Any], call: _Call):
+        self.program, self.plan, self.inputs = program, plan, call.inputs
+        self.free: List[BoundGraph] = []
+        self.bound = 0
+        self.trained: List[tiled.TiledParameter] = []
+        # Of the auxiliary states: which tiles the graph reads, and which are new after a backward pass.
+        self.reads: Dict[tiled.TiledParameter, Set[int]] = {}
+        self.changes: List[Tuple[tiled.TiledParameter, Set[int], bool]] = []
+        self.output_shapes: List[Shape] = _output_shapes(program)
+
+
+def _output_shapes(program: Program) -> List[Shape]:
+    ends: Dict[int, Shape] = {}
+    for index, _, region in program.outputs:
+        before = ends.get(index, region.end)
+        ends[index] = tuple(max(a, b) for a, b in zip(before, region.end))
+    return [ends[index] for index in range(len(ends))]
+
+
+class TiledGraph:
+    """What a tiled block runs, in the place of MXNet's CachedOp.
+
+    Parameters
+    ----------
+    symbol : mxnet.symbol.Symbol
+        What the block computes.
+    input_names : sequence of str
+        The variables that the caller feeds, in the order of the block's arguments.
+    parameters : dict of str to Parameter
+        All other variables.
+    settings : _Settings
+        Devices and options.
+    """
+
+    def __init__(self, symbol, input_names: Sequence[str], parameters: Dict[str, Parameter], settings: _Settings):
+        self.settings = settings
+        self.training_plan: Optional[Dict[str, Any]] = None
+        self.latest_plan: Optional[Dict[str, Any]] = None
+        self._symbol = symbol
+        self._numpy_like = isinstance(symbol, _NumpySymbol)
+        used = set(symbol.list_inputs())
+        self._input_names = [name if name in used else None for name in input_names]
+        self._parameters = parameters
+        self._auxiliary = set(symbol.list_auxiliary_states())
+        self._signatures: "OrderedDict[tuple, _Signature]" = OrderedDict()
+
+    def __deepcopy__(self, memo):
+        return None  # a copied block traces and plans anew
+
+    def __reduce__(self):
+        return (_nothing, ())
+
+    def parameters_changed(self) -> None:
+        """Forget the executors: they are bound to arrays that the parameters no longer hold."""
+        self._signatures.clear()
+
+    def __call__(self, *arrays: NDArray) -> List[NDArray]:
+        """Run on whole arrays, one per input, all on one device; the outputs are on that device too."""
+        given = {name: array for name, array in zip(self._input_names, arrays) if name is not None}
+        self._check_inputs(given)
+        call = _Call(given)
+        with autograd.pause():
+            signature = self._signatures.get(call.key)
+            if signature is None:
+                signature = self._add_signature(call)
+            self._signatures.move_to_end(call.key)
+            return self._run(signature, call, given, arrays[0].context)
+
+    def _run(self, signature: _Signature, call: _Call, given: Dict[str, NDArray], context) -> List[NDArray]:
+        bound = self._take(signature)
+        tiled.write_back()
+        tiled.even_out(signature.reads)
+        bound.feed({name: legacy(array) for name, array in given.items()})
+        bound.forward()
+        outputs = bound.gather_outputs(signature.output_shapes, context)
+        if not signature.program.gradients:
+            signature.free.append(bound)
+            return [like(output, self._numpy_like) for output in outputs]
+        recorded = tape.TiledCall(bound, [(name, given[name]) for name in call.sources], signature.trained,
+                                  signature.free.append, functools.partial(self._move_statistics, signature))
+        return recorded.put_on_tape(outputs, self._numpy_like)
+
+    @staticmethod
+    def _check_inputs(given: Dict[str, NDArray]) -> None:
+        for name, array in given.items():
+            if array.stype != "default":
+                raise BlockError(f"The input {name} of a tiled block has the storage type {array.stype!r}, but only "
+                                 "dense arrays can be tiled: convert it with tostype('default').")
+            if 0 in array.shape:
+                raise BlockError(f"The input {name} of a tiled block has the shape {array.shape}, which holds no "
+                                 "element: give a batch of at least 1 sample.")
+
+    def _take(self, signature: _Signature) -> BoundGraph:
+        """An executor that no recorded call holds."""
+        if not signature.free and signature.bound:
+            tape.pending_calls()
+            if not signature.free and signature.bound > 1:
+                mx.nd.waitall()  # MXNet may not have got round to releasing what the program has dropped
+                tape.pending_calls()
+        if signature.free:
+            return signature.free.pop()
+        tiles = {name: Tiles.of(parameter) for name, parameter in self._parameters.items()}
+        signature.bound += 1
+        return BoundGraph(signature.program, signature.inputs, tiles)
+
+    @staticmethod
+    def _move_statistics(signature: _Signature, bound: BoundGraph) -> None:
+        """After a backward pass: move the auxiliary states, as MXNet's BatchNorm does in its backward pass."""
+        for parameter, positions, diverges in signature.changes:
+            parameter.changed_tiles(positions, diverges)
+        if bound.program.statistics:
+            states = {parameter.name: parameter for parameter, _, _ in signature.changes}
+            tiles = {name: parameter.tiles() for name, parameter in states.items()}
+            bound.update_statistics(lambda source, device, region: tiles[source][
+                states[source].layout.places.index((device, region))])
+
+    # -- planning and binding --------------------------------------------------------------------------------------
+
+    def _add_signature(self, call: _Call) -> _Signature:
+        """Plan, lower and bind for a new call signature; parameters become tiled only when all that succeeded."""
+        for name, parameter in self._parameters.items():
+            _check_parameter(name, parameter, self.settings)
+        gradients = set(call.sources)
+        if call.recording:
+            gradients |= {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
+        plan, program = self._plan(call, gradients)
+        signature = _Signature(program, plan, call)
+        cuts = self._cuts(program, trains=bool(gradients))
+        tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}
+        bound = BoundGraph(program, call.inputs, tiles)
+        for cut in cuts.values():
+            cut.commit()
+        self._remember_tilings(plan, provisional=not gradients)
+        self._fill(signature, gradients)
+        signature.free.append(bound)
+        signature.bound = 1
+        self._signatures[call.key] = signature
+        while len(self._signatures) > _MAX_SIGNATURES:
+            self._signatures.popitem(last=False)
+        self.latest_plan = plan
+        if gradients:
+            self.training_plan = plan
+        return signature
+
+    def _plan(self, call: _Call, gradients: Set[str]) -> Tuple[Dict[str, Any], Program]:
+        parameters = {name: (parameter.shape, parameter.dtype) for name, parameter in self._parameters.items()}
+        graph = describe(self._symbol, call.inputs, parameters, gradients, call.training)
+        pins = self._pins(deciding=bool(gradients))
+        undecided = [name for name in self._parameters if name not in pins and name not in self._auxiliary]
+        if not gradients and undecided:
+            # Parameters are to lie as training wants them, although this call does not train.
+            wanted = {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
+            training = describe(self._symbol, call.inputs, parameters, wanted, True) if wanted else graph
+            tensors = core.plan(training, self.settings.plan_options(pins))["tensors"]
+            pins.update({name: tensors[name] for name in undecided if name in tensors})
+        plan = core.plan(graph, self.settings.plan_options(pins))
+        return plan, Program(core.lower(graph, plan), self.settings.contexts, call.training, gradients)
+
+    def _pins(self, deciding: bool) -> Dict[str, List[str]]:
+        """The tilings of parameters that are decided."""
+        pins = {}
+        for name, parameter in self._parameters.items():
+            decided = parameter.__dict__.get("_soybean_tiling")
+            if decided is not None and not (deciding and decided.provisional):
+                pins[name] = decided.tiling
+        return pins
+
+    def _remember_tilings(self, plan: Dict[str, Any], provisional: bool) -> None:
+        for name, parameter in self._parameters.items():
+            decided = parameter.__dict__.get("_soybean_tiling")
+            if name in self._auxiliary or name not in plan["tensors"]:
+                continue
+            if decided is None or (decided.provisional and not provisional):
+                parameter._soybean_tiling = _Tiling(self.settings.contexts, plan["tensors"][name], provisional)
+
+    def _cuts(self, program: Program, trains: bool) -> Dict[str, Cut]:
+        """New tiles for the parameters that are not tiled yet, or whose provisional tiling is another."""
+        cuts = {}
+        for name, parameter in self._parameters.items():
+            places = self._places(program, name, parameter.shape)
+            if not tiled.is_tiled(parameter):
+                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places))
+            elif name in self._auxiliary:
+                parameter.extend(places)
+            elif trains and set(places) != set(parameter.layout.places):
+                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places))
+        return cuts
+
+    @staticmethod
+    def _places(program: Program, name: str, shape: Shape) -> List[Tuple[int, Region]]:
+        """Where a program wants tiles of a parameter: where it reads them, and where it yields new statistics."""
+        places = [(slot.device, slot.region) for slot in program.slots_of.get(name, ())]
+        places += [(item["device"], Region.of(item)) for item in program.statistics if item["source"] == name]
+        return list(OrderedDict.fromkeys(places)) or [(0, Region.whole(shape))]
+
+    def _fill(self, signature: _Signature, gradients: Set[str]) -> None:
+        """Note what the runs of a signature read and change."""
+        program = signature.program
+        signature.trained = [parameter for name, parameter in self._parameters.items() if name in gradients]
+        for name in self._auxiliary:
+            parameter = self._parameters.get(name)
+            if parameter is None:
+                continue
+            signature.reads[parameter] = positions_used(program, parameter)
+            places = parameter.layout.places
+            yielded = {places.index((item["device"], Region.of(item))) for item in program.statistics
+                       if item["source"] == name}
+            changed = yielded or signature.reads[parameter]
+            if program.training and gradients and changed:
+                copies = len({places[position][1] for position in changed}) < len(changed)
+                local = self.settings.batch_norm == "local" and not yielded and copies
+                signature.changes.append((parameter, changed, local))
+        for parameter in self._parameters.values():
+            parameter._soybean_users.add(self)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _check_parameter(name: str, parameter: Parameter, settings: _Settings) -> None:
+    if parameter._stype != "default" or parameter._grad_stype != "default":
+        raise BlockError(f"Parameter {name} has the storage type {parameter._stype!r} and its gradient "
+                         f"{parameter._grad_stype!r}, but only dense parameters can be tiled: create it with "
+                         "stype='default' and grad_stype='default' (sparse_grad=False), or set SOYBEAN_MX=0.")
+    held = parameter.list_ctx()
+    if len(held) > 1:
+        raise BlockError(f"Parameter {name} was initialised on {held}, but soybean_mx spreads a program that is "
+                         "written for one device: initialise the block on one context, or set SOYBEAN_MX=0.")
+    if not tiled.is_tiled(parameter):
+        decided = parameter.__dict__.get("_soybean_tiling")
+        if decided is not None and decided.contexts != settings.contexts:
+            del parameter._soybean_tiling  # of devices that it was on before
+    elif parameter.layout.contexts != settings.contexts:
+        raise BlockError(f"Parameter {name} is tiled over {parameter.layout.contexts}, but this block is to run on "
+                         f"{settings.contexts}: give all blocks that share a parameter the same devices, or call "
+                         "reset_ctx on the parameters first.")
+
+
+# -- the patched methods -------------------------------------------------------------------------------------------
+
+
+def _settings_of(block: HybridBlock) -> Optional[_Settings]:
+    """How the block is to be tiled; None when it is MXNet's."""
+    if block._soybean_settings is not None:
+        return block._soybean_settings
+    if _default_devices is None or block._backend is not None:
+        return None
+    return _default_settings()
+
+
+@functools.lru_cache(maxsize=None)
+def _default_settings() -> _Settings:
+    return _Settings()
+
+
+def _build(block: HybridBlock, settings: _Settings, args: Tuple[Any, ...]) -> None:
+    """Trace the block and initialise its parameters, as ``HybridBlock._build_cache`` does, for the tiled path."""
+    data, out = block._get_graph(*args)
+    input_names = [symbol.name for symbol in data]
+    expected = out.list_inputs()
+    if block._cached_op_args:
+        params = {pair[1].name: pair[1] for pair in block._cached_op_args if isinstance(pair[1], Parameter)}
+    else:
+        params = dict(block.collect_params().items())
+    _check_names(expected, input_names, params)
+    _initialise(block, [params[name] for name in expected if name in params], args)
+    order = {name: index for index, name in enumerate(input_names)}
+    block._cached_op_args = [(True, order[name]) if name in order else (False, params[name]) for name in expected]
+    used = {name: params[name] for name in expected if name not in order}
+    block._cached_op = TiledGraph(out, input_names, used, settings)
+
+
+def _check_names(expected: Sequence[str], input_names: Sequence[str], params: Dict[str, Parameter]) -> None:
+    unknown = [name for name in expected if name not in params and name not in input_names]
+    assert not unknown, f"Unknown input to HybridBlock: {unknown[0]}"
+    unused = [f"{index}-th" for index, name in enumerate(input_names) if name not in expected]
+    if unused:
+        warnings.warn(f"The {', '.join(unused)} input to HybridBlock is not used by any computation. "
+                      "Is this intended?", stacklevel=6)
+    unused = [name for name in params if name not in expected]
+    if unused:
+        warnings.warn(f"Parameter {', '.join(unused)} is not used by any computation. Is this intended?",
+                      stacklevel=6)
+
+
+def _initialise(block: HybridBlock, params: Sequence[Parameter], args: Tuple[Any, ...]) -> None:
+    """Finish deferred initialisation; raises MXNet's own error for parameters that are not initialised at all."""
+    missing = [parameter for parameter in params if parameter._data is None]
+    if any(parameter._deferred_init for parameter in missing):
+        flat, _ = _block_module._flatten(args, "input")
+        block._deferred_infer_shape(*flat)
+        for parameter in params:
+            parameter._finish_deferred_init()
+    for parameter in missing:
+        parameter.list_data()
+
+
+def _call_cached_op(self, *args):
+    settings = _settings_of(self)
+    if settings is None:
+        if isinstance(self._cached_op, TiledGraph):
+            self._cached_op = None
+        return _original["call_cached_op"](self, *args)
+    if self._callback:
+        raise BlockError(f"{self.name} has an operator hook (register_op_hook), but a tiled block runs other operators "
+                         "than the ones that it was written with: hybridize it with another backend, or set "
+                         "SOYBEAN_MX=0.")
+    if not isinstance(self._cached_op, TiledGraph) or self._cached_op.settings is not settings:
+        _build(self, settings, args)
+    flat, format_ = _block_module._flatten(args, "input")
+    if format_ != self._in_format and not _same_but_for_none(self._in_format, format_):
+        raise ValueError("The argument structure of HybridBlock does not match the cached version. Stored format = "
+                         f"{self._in_format}, input format = {format_}")
+    outputs = self._cached_op(*[array for array in flat if array is not None])
+    return _block_module._regroup(outputs, self._out_format)
+
+
+def _same_but_for_none(stored, given) -> bool:
+    """Whether two argument structures differ only by None at the end, where default values are relied on."""
+    if isinstance(stored, int) or isinstance(given, int) or len(stored) == len(given):
+        return False
+    shorter, longer = sorted((stored, given), key=len)
+    return longer[:len(shorter)] == shorter and all(item == -1 for item in longer[len(shorter):])
+
+
+def _build_cache(self, *args):
+    settings = _settings_of(self)
+    if settings is None:
+        _original["build_cache"](self, *args)
+    else:
+        _build(self, settings, args)
+
+
+def _hybridize(self, active=True, backend=None, clear=True, *args, **kwargs):
+    """``HybridBlock.hybridize``, with the backend ``soybean_mx``.
+
+    Its options: ``devices``, a list of contexts or a text such as ``"cpu:8"``; ``strategy``, a name that the planner
+    knows (``"optimal"``); ``pins``, tilings of variables that are fixed, by name; ``batch_norm``, ``"exact"`` or
+    ``"local"``.
+    """
+    if backend != BACKEND:
+        self._soybean_settings = None
+        _original["hybridize"](self, active, backend, clear, *args, **kwargs)
+        return
+    options = {name: value for name, value in self._backend_opts.items() if name in _OPTIONS}
+    options.update({name: kwargs.pop(name) for name in _OPTIONS if name in kwargs})
+    unknown = [name for name in kwargs if name not in ("static_alloc", "static_shape", "inline_limit",
+                                                       "forward_bulk_size", "backward_bulk_size")]
+    if unknown:
+        raise TypeError(f"hybridize(backend='{BACKEND}') got the unknown options {unknown}: its options are "
+                        f"{', '.join(_OPTIONS)}.")
+    settings = _Settings(**options)
+    _original["hybridize"](self, active, None, clear, *args, **kwargs)
+    self.apply(lambda block: _set_settings(block, settings))
+
+
+def _set_settings(block, settings: _Settings) -> None:
+    if isinstance(block, HybridBlock):
+        block._soybean_settings = settings
+
+
+def install(devices=None) -> None:
+    """Patch Gluon, and make ``devices`` the ones that hybridized blocks run on.
+
+    Parameters
+    ----------
+    devices : sequence of mxnet.Context or str, optional
+        For instance ``"cpu:8"``. Without devices only blocks that are hybridized for the backend ``soybean_mx`` are
+        tiled, unless the environment says otherwise. A later call replaces them.
+
+    Raises
+    ------
+    soybean_mx.devices.DeviceError
+        When the device list cannot be used.
+    """
+    global _default_devices
+    if devices is None and os.environ.get("SOYBEAN_MX", "0") not in ("", "0"):
+        devices = os.environ.get("SOYBEAN_MX_DEVICES")
+        devices = device_contexts(devices)
+    if devices is not None:
+        _default_devices = device_contexts(devices)
+        _default_settings.cache_clear()
+    if _original:
+        return
+    _original.update(call_cached_op=HybridBlock._call_cached_op, build_cache=HybridBlock._build_cache,
+                     hybridize=HybridBlock.hybridize)
+    HybridBlock._soybean_settings = None
+    HybridBlock._call_cached_op = _call_cached_op
+    HybridBlock._build_cache = _build_cache
+    HybridBlock.hybridize = _hybridize
+    tiled.install()
+    tape.install()
+    trainer.install()
+
+
+def plan_of(block: HybridBlock) -> Dict[str, Any]:
+    """The plan that a tiled block runs by.
+
+    Parameters
+    ----------
+    block : mxnet.gluon.HybridBlock
+        A block that has been called.
+
+    Returns
+    -------
+    dict
+        The latest plan of a call that trains; of any call where none did.
+
+    Raises
+    ------
+    BlockError
+        When the block has no plan.
+    """
+    graph = getattr(block, "_cached_op", None)
+    if not isinstance(graph, TiledGraph) or graph.latest_plan is None:
+        raise BlockError(f"{getattr(block, 'name', block)} has no plan: hybridize it with soybean_mx switched on, and "
+                         "call it once.")
+    return graph.training_plan or graph.latest_plan
+
+
+__all__ = ["BACKEND", "BlockError", "TiledGraph", "install", "plan_of"]

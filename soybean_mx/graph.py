@@ -1,0 +1,122 @@
+"""A Gluon block's symbol and the shapes of one call, as the ``graph`` that the core plans for (docs/interface.md)."""
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterable, Mapping, Set, Tuple
+
+import numpy as np
+
+Shape = Tuple[int, ...]
+
+# Operators that draw random numbers, whatever the mode: by the start of their names, and by name.
+_RANDOM_PREFIXES = ("_random_", "random_", "_sample_", "sample_", "_image_random_", "_npx__image_random_")
+_RANDOM_NAMES = {"normal", "uniform", "shuffle", "_shuffle", "Custom", "_npi_bernoulli", "_npi_multinomial",
+                 "_npi_normal", "_npi_normal_n", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
+                 "_npi_uniform_n", "_npi_choice", "_npi_exponential", "_npi_gamma", "_npi_gumbel", "_npi_logistic",
+                 "_npi_pareto", "_npi_rayleigh", "_npi_weibull"}
+
+
+class InferenceError(ValueError):
+    """The shapes or types of some tensors of a block do not follow from its inputs."""
+
+
+def describe(
+    symbol,
+    inputs: Mapping[str, Tuple[Shape, Any]],
+    parameters: Mapping[str, Tuple[Shape, Any]],
+    requires_grad: Set[str],
+    training: bool,
+) -> Dict[str, Any]:
+    """Build the core's ``graph`` for one call of a block.
+
+    Parameters
+    ----------
+    symbol : mxnet.symbol.Symbol
+        What the block computes.
+    inputs, parameters : mapping of str to (tuple of int, numpy type)
+        Shape and type of each variable that the caller feeds, and of each parameter and auxiliary state.
+    requires_grad : set of str
+        The variables whose gradient is asked for.
+    training : bool
+        Whether the graph runs in training mode.
+
+    Returns
+    -------
+    dict
+        The ``graph`` of docs/interface.md.
+
+    Raises
+    ------
+    InferenceError
+        When a shape or a type does not follow from those given.
+    """
+    internals = symbol.get_internals()
+    known = {**parameters, **inputs}
+    names = set(symbol.list_inputs())
+    known = {name: known[name] for name in known if name in names}
+    shapes = _infer(internals, "infer_shape", {name: shape for name, (shape, _) in known.items()})
+    types = _infer(internals, "infer_type", {name: np.dtype(dtype) for name, (_, dtype) in known.items()})
+    auxiliary = set(symbol.list_auxiliary_states())
+    graph: Dict[str, Any] = {"symbol": symbol.tojson(), "shapes": {}, "itemsizes": {}, "variables": {},
+                             "training": bool(training)}
+    # The heads of the internals are all visible outputs of all nodes; their JSON says whose.
+    text = json.loads(internals.tojson())
+    for (node, _, _), shape, dtype in zip(text["heads"], shapes, types):
+        name = text["nodes"][node]["name"]
+        graph["shapes"].setdefault(name, []).append(list(shape))
+        graph["itemsizes"].setdefault(name, []).append(np.dtype(dtype).itemsize)
+    for name in symbol.list_inputs():
+        role = "input" if name in inputs else "auxiliary" if name in auxiliary else "parameter"
+        graph["variables"][name] = {"role": role, "requires_grad": name in requires_grad}
+    return graph
+
+
+def _infer(internals, function: str, known: Dict[str, Any]):
+    _, results, _ = getattr(internals, function)(**known)
+    unknown = results is None or any(result is None or (isinstance(result, tuple) and _has_unknown(result))
+                                     for result in results)
+    if unknown:
+        given = ", ".join(f"{name}: {value}" for name, value in known.items())
+        raise InferenceError(f"{function} leaves some tensors of the block unknown, given {given}: initialise all "
+                             "parameters with full shapes and types.")
+    return results
+
+
+def _has_unknown(shape: Shape) -> bool:
+    return any(extent < 0 for extent in shape)
+
+
+def is_random(graph_json: str, training: bool) -> bool:
+    """Whether a symbol's result may differ between two runs on the same inputs.
+
+    Parameters
+    ----------
+    graph_json : str
+        A symbol's ``tojson()``.
+    training : bool
+        Whether it runs in training mode, where Dropout draws.
+
+    Returns
+    -------
+    bool
+        True when in doubt.
+    """
+    return any(_draws(node, training) for node in _all_nodes(json.loads(graph_json)))
+
+
+def _all_nodes(graph: Dict[str, Any]) -> Iterable[Dict[str, Any]]:
+    for node in graph["nodes"]:
+        yield node
+        for subgraph in node.get("subgraphs", ()):
+            yield from _all_nodes(subgraph)
+
+
+def _draws(node: Dict[str, Any], training: bool) -> bool:
+    operator, attributes = node["op"], node.get("attrs", {})
+    if operator in ("Dropout", "_npx_dropout"):
+        return training or attributes.get("mode") == "always"
+    if operator in ("LeakyReLU", "_npx_leaky_relu"):
+        return training and attributes.get("act_type") == "rrelu"
+    if operator in ("RNN", "_npx_rnn"):
+        return training and float(attributes.get("p", 0)) > 0
+    return operator in _RANDOM_NAMES or (operator.startswith(_RANDOM_PREFIXES) and "_pdf_" not in operator)

@@ -1,0 +1,190 @@
+"""Regions of tensors, and copies between a whole array and the tiles of it that lie on devices.
+
+A *tile* is an NDArray that holds one :class:`Region` of a tensor. Everything here is asynchronous: the copies are
+queued in MXNet's engine, ordered by the arrays that they touch, and nothing waits on the host. Nothing is recorded for
+autograd; callers pause recording.
+
+Arrays here are legacy NDArrays; :func:`legacy` gives the legacy view of an ``mx.np.ndarray``, without a copy.
+"""
+from __future__ import annotations
+
+from typing import Iterable, List, NamedTuple, Sequence, Tuple
+
+import mxnet as mx
+from mxnet.ndarray import NDArray
+from mxnet.ndarray import _internal as _ops
+
+_slice = mx.nd.op.slice
+
+Shape = Tuple[int, ...]
+
+
+class Region(NamedTuple):
+    """The elements with index ``begin[d] <= i[d] < end[d]`` in every dim d."""
+
+    begin: Shape
+    end: Shape
+
+    @classmethod
+    def of(cls, item: dict) -> "Region":
+        """The region of an item of the lowered graph's ``variables``, ``outputs`` or ``statistics``."""
+        return cls(tuple(item["begin"]), tuple(item["end"]))
+
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> "Region":
+        """All of a tensor of that shape."""
+        return cls((0,) * len(shape), tuple(shape))
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a tile that holds this region."""
+        return tuple(end - begin for begin, end in zip(self.begin, self.end))
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        result = 1
+        for extent in self.shape:
+            result *= extent
+        return result
+
+    def overlaps(self, other: "Region") -> bool:
+        """Whether the two have an element in common."""
+        return all(a < d and c < b for a, b, c, d in zip(self.begin, self.end, other.begin, other.end))
+
+    def contains(self, other: "Region") -> bool:
+        """Whether every element of the other is in this one."""
+        return all(a <= c and d <= b for a, b, c, d in zip(self.begin, self.end, other.begin, other.end))
+
+    def within(self, outer: "Region") -> "Region":
+        """This region in coordinates that start where the outer region, which contains it, starts."""
+        return Region(tuple(a - o for a, o in zip(self.begin, outer.begin)),
+                      tuple(b - o for b, o in zip(self.end, outer.begin)))
+
+
+def disjoint(regions: Sequence[Region]) -> bool:
+    """Whether no two of the regions have an element in common."""
+    return not any(a.overlaps(b) for i, a in enumerate(regions) for b in regions[:i])
+
+
+def legacy(array: NDArray) -> NDArray:
+    """The array as a plain ``mx.nd.NDArray`` (the same memory and place on the tape)."""
+    return array.as_nd_ndarray() if isinstance(array, mx.np.ndarray) else array
+
+
+def like(array: NDArray, numpy_like: bool) -> NDArray:
+    """A legacy array as ``mx.np.ndarray`` where the program works in MXNet's numpy mode."""
+    return array.as_np_ndarray() if numpy_like else array
+
+
+def empty(shape: Sequence[int], context: mx.Context, dtype) -> NDArray:
+    """An array of unknown contents, whose memory is taken when it is first written."""
+    return mx.nd.empty(tuple(shape), ctx=context, dtype=dtype)
+
+
+def _is_leading(region: Region, shape: Shape) -> bool:
+    """Whether the region cuts the first dim alone, so that it is one piece of memory."""
+    return len(shape) > 0 and region.begin[1:] == (0,) * (len(shape) - 1) and region.end[1:] == tuple(shape[1:])
+
+
+def view(whole: NDArray, region: Region) -> NDArray:
+    """The region of an array on the array's own device: a view where it is one piece of memory, or else a copy.
+
+    The result is for reading.
+    """
+    shape = whole.shape
+    if region.end == shape and not any(region.begin):
+        return whole
+    if _is_leading(region, shape):
+        return whole._slice(region.begin[0], region.end[0])
+    return _slice(whole, begin=region.begin, end=region.end)
+
+
+def copy_in(whole: NDArray, region: Region, tile: NDArray) -> None:
+    """Fill a tile, on any device, with its region of a whole array."""
+    shape = whole.shape
+    if tile.context == whole.context and tile.dtype == whole.dtype and not _is_leading(region, shape) and shape:
+        _slice(whole, begin=region.begin, end=region.end, out=tile)
+    else:
+        _ops._copyto(view(whole, region), out=tile)
+
+
+def copy_out(tile: NDArray, region: Region, whole: NDArray) -> None:
+    """Write a tile, from any device, into its region of a whole array."""
+    shape = whole.shape
+    if region.end == shape and not any(region.begin):
+        _ops._copyto(tile, out=whole)
+    elif _is_leading(region, shape):
+        _ops._copyto(tile, out=whole._slice(region.begin[0], region.end[0]))
+    else:
+        part = tile.as_in_context(whole.context)
+        _ops._slice_assign(whole, part, begin=region.begin, end=region.end, out=whole)
+
+
+def add_out(tile: NDArray, region: Region, whole: NDArray) -> None:
+    """Add a tile, from any device, to its region of a whole array."""
+    part = tile.as_in_context(whole.context)
+    if region.end == whole.shape and not any(region.begin):
+        _add(whole, part)
+    elif _is_leading(region, whole.shape):
+        _add(whole._slice(region.begin[0], region.end[0]), part)
+    else:
+        total = _slice(whole, begin=region.begin, end=region.end)
+        _add(total, part)
+        _ops._slice_assign(whole, total, begin=region.begin, end=region.end, out=whole)
+
+
+def _add(target: NDArray, addend: NDArray) -> None:
+    mx.nd.elemwise_add(target, addend, out=target)
+
+
+def add_in(whole: NDArray, region: Region, tile: NDArray) -> None:
+    """Add a region of a whole array to a tile on any device."""
+    _add(tile, view(whole, region).as_in_context(tile.context))
+
+
+def gather(tiles: Iterable[NDArray], regions: Iterable[Region], whole: NDArray) -> None:
+    """Write disjoint tiles that cover a tensor into a whole array."""
+    for tile, region in zip(tiles, regions):
+        copy_out(tile, region, whole)
+
+
+def gather_sum(tiles: Sequence[NDArray], regions: Sequence[Region], whole: NDArray) -> None:
+    """Write into a whole array the sum of tiles that may overlap: the gradient of a tensor held by several devices."""
+    if disjoint(regions) and sum(region.size for region in regions) == Region.whole(whole.shape).size:
+        gather(tiles, regions, whole)
+        return
+    mx.nd.zeros_like(whole, out=whole)
+    for tile, region in zip(tiles, regions):
+        add_out(tile, region, whole)
+
+
+def cover(regions: Sequence[Region], shape: Sequence[int]) -> List[int]:
+    """Choose disjoint regions that cover a tensor.
+
+    Parameters
+    ----------
+    regions : sequence of Region
+        Regions that may repeat or overlap.
+    shape : sequence of int
+        The tensor's shape.
+
+    Returns
+    -------
+    list of int
+        Positions in ``regions``.
+
+    Raises
+    ------
+    RuntimeError
+        When taking the regions greedily, in order, leaves a part of the tensor uncovered.
+    """
+    chosen: List[int] = []
+    for position, region in enumerate(regions):
+        if not any(region.overlaps(regions[other]) for other in chosen):
+            chosen.append(position)
+    missing = Region.whole(shape).size - sum(regions[position].size for position in chosen)
+    if missing:
+        raise RuntimeError(f"internal error: the regions {list(regions)} leave {missing} elements of a tensor of "
+                           f"shape {tuple(shape)} uncovered.")
+    return chosen
