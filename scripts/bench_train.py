@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import statistics
 import subprocess
@@ -140,9 +141,16 @@ def run_contender(contender: Contender, args: argparse.Namespace) -> Dict:
     if process.returncode < 0:
         return {"error": f"ended by {signal.Signals(-process.returncode).name}", "stderr": process.stderr[-4000:]}
     if process.returncode > 0:
-        lines = process.stderr.strip().splitlines() or [f"exit status {process.returncode}"]
-        return {"error": lines[-1], "stderr": process.stderr[-4000:]}
+        return {"error": _complaint(process), "stderr": process.stderr[-4000:]}
     return json.loads(process.stdout.strip().splitlines()[-1])
+
+
+def _complaint(process: subprocess.CompletedProcess) -> str:
+    """The line of a failed process's output that says what is wrong."""
+    lines = process.stderr.strip().splitlines() or [f"exit status {process.returncode}"]
+    # An exception's message may go on for many lines, the first of which says most.
+    exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception):", line)]
+    return (exceptions or lines)[-1]
 
 
 def summarise(rounds: List[Dict]) -> Dict:

@@ -88,6 +88,9 @@ class Classifier:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.ctx = mx.gpu(0) if mx.context.num_gpus() > 0 and not _is_cpu(args.devices) else mx.cpu(0)
+        if args.dtype == "float16" and self.ctx.device_type == "cpu":
+            raise SettingError("--dtype float16 was given, but on CPUs MXNet has no fully connected layer in float16; "
+                               "give float32 or float64, or train on GPUs.")
         self.source = open_source(args)
         mx.random.seed(args.seed)
         self.net = self._make_net()
@@ -155,7 +158,8 @@ class Classifier:
                 images, labels = images.as_in_context(self.ctx).astype(args.dtype), labels.as_in_context(self.ctx)
                 loss, scores = self.step(images, labels)
                 means.add(loss, scores, labels)
-                bar.set_postfix(loss=f"{means.loss:.4f}", accuracy=f"{means.accuracy:.4f}", refresh=False)
+                if means.count:
+                    bar.set_postfix(loss=f"{means.loss:.4f}", accuracy=f"{means.accuracy:.4f}", refresh=False)
                 bar.update()
                 log.batch_done(epoch, batch, images.shape[0], means, rate)
             means.finish()
