@@ -37,12 +37,6 @@ constexpr int kMxnetVersion = 10901;
 
 // ---- Options
 
-bool read_bool(const std::string& key, const std::string& value) {
-  if (value == "True" || value == "true" || value == "1") return true;
-  if (value == "False" || value == "false" || value == "0") return false;
-  throw Error("option " + key + " is '" + value + "': give True or False");
-}
-
 int64_t read_count(const std::string& key, const std::string& value) {
   const bool digits = !value.empty() && value.size() < 10 &&
                       std::all_of(value.begin(), value.end(),
@@ -56,8 +50,6 @@ int64_t read_count(const std::string& key, const std::string& value) {
 struct PassOptions {
   int64_t devices = 0;
   std::string strategy = "optimal";
-  std::string batch_norm = "exact";
-  bool training = true;
 };
 
 PassOptions read_options(const Options& given) {
@@ -65,10 +57,8 @@ PassOptions read_options(const Options& given) {
   for (const auto& [key, value] : given) {
     if (key == "devices") options.devices = read_count(key, value);
     else if (key == "strategy") options.strategy = value;
-    else if (key == "batch_norm") options.batch_norm = value;
-    else if (key == "training") options.training = read_bool(key, value);
     else throw Error("there is no option '" + key + "' (it is '" + value +
-                     "'): give devices, strategy, batch_norm or training");
+                     "'): give devices or strategy");
   }
   if (options.devices == 0) {
     throw Error("option devices is missing: give the number of devices, as in "
@@ -151,7 +141,7 @@ Json describe_variable(bool auxiliary, bool real) {
   return variable;
 }
 
-Json make_request(const MxGraph& graph, bool training) {
+Json make_request(const MxGraph& graph) {
   const std::set<const MxNode*> auxiliary = auxiliary_variables(graph);
   std::map<const MxNode*, size_t> used_by_heads;
   for (const auto& head : graph.outputs) {
@@ -186,7 +176,7 @@ Json make_request(const MxGraph& graph, bool training) {
   request.set("shapes", std::move(shapes));
   request.set("itemsizes", std::move(itemsizes));
   request.set("variables", std::move(variables));
-  request.set("training", training);
+  request.set("training", true);
   return request;
 }
 
@@ -206,7 +196,9 @@ std::string plan(const std::string& request, const PassOptions& given) {
   Json options = Json::object();
   options.set("devices", given.devices);
   options.set("strategy", given.strategy);
-  options.set("batch_norm", given.batch_norm);
+  // A plain symbol has nobody who would update moving statistics in the place of
+  // BatchNorm itself, and it may be run in training and in inference mode.
+  options.set("batch_norm", "fused");
   options.set("boundary", "whole");
   char* text = nullptr;
   const int status = SoybeanPlan(request.c_str(), options.text().c_str(), &text);
@@ -280,21 +272,10 @@ void rewrite(MxGraph* graph, const Json& lowered) {
   graph->attrs.insert(graph_attributes.begin(), graph_attributes.end());
 }
 
-void refuse_statistics(const Json& lowered) {
-  const Json* statistics = lowered.find("statistics");
-  if (statistics == nullptr || statistics->as_array("the statistics").empty()) return;
-  const std::string source = statistics->as_array("the statistics")[0]
-                                 .at("source", "a statistic").as_string("a statistic's source");
-  throw Error("'" + source + "' is a moving statistic of BatchNorm, which nothing would update in "
-              "a plain symbol: give training=False for inference, or train through Gluon with "
-              "net.hybridize(backend=\"soybean_mx\")");
-}
-
 void tile(MxGraph* graph, const Options& given) {
   const PassOptions options = read_options(given);
-  const std::string request = make_request(*graph, options.training).text();
+  const std::string request = make_request(*graph).text();
   const Json lowered = Json::parse(lower(request, plan(request, options)));
-  refuse_statistics(lowered);
   rewrite(graph, lowered);
 }
 
