@@ -35,9 +35,12 @@ std::optional<ConvolutionAttributes> read_attributes(const OperatorView& op, boo
   read.groups = attrs.integer("num_group", 1);
   read.bias = !attrs.boolean("no_bias", !bias_by_default);
   const Integers kernel = attrs.integers("kernel");
-  read.pointwise = all_equal(kernel, 1) && all_equal(attrs.integers("stride"), 1) &&
-                   all_equal(attrs.integers("pad"), 0) && all_equal(attrs.integers("adj"), 0) &&
-                   attrs.integers("target_shape").empty();
+  const Integers stride = attrs.integers("stride");
+  const Integers pad = attrs.integers("pad");
+  const Integers adjusted = attrs.integers("adj");
+  const Integers target = attrs.integers("target_shape");
+  read.pointwise = all_equal(kernel, 1) && all_equal(stride, 1) && all_equal(pad, 0) &&
+                   all_equal(adjusted, 0) && all_equal(target, 0);
   if (attrs.failed() || !is_channel_first(attrs.text("layout", "None"))) return std::nullopt;
   if (read.groups < 1 || !has_operands(op, read.bias ? 3 : 2, 1)) return std::nullopt;
   const size_t rank = op.inputs[0].shape.size();

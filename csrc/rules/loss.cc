@@ -70,20 +70,6 @@ Rule softmax_cross_entropy_rule(const OperatorView& op) {
   return rule.input({n, kWhole}).input({n}).output({kWhole}).build();
 }
 
-// data[t, n, c] label[n, l] (, data_lengths[n]) (, label_lengths[n]) -> out[n]
-Rule ctc_loss_rule(const OperatorView& op) {
-  AttributeReader attrs(op.node.attrs);
-  const size_t lengths = (attrs.boolean("use_data_lengths", false) ? 1u : 0u) +
-                         (attrs.boolean("use_label_lengths", false) ? 1u : 0u);
-  if (attrs.failed() || !has_operands(op, 2 + lengths, 1)) return Rule();
-  if (op.inputs[0].shape.size() != 3) return Rule();
-  RuleBuilder rule(op);
-  const int n = rule.factor("n", op.inputs[0].shape[1]);
-  rule.input({kWhole, n, kWhole}).input({n, kWhole});
-  for (size_t i = 0; i < lengths; ++i) rule.input({n});
-  return rule.output({n}).build();
-}
-
 }  // namespace
 
 void register_loss_rules(RuleRegistry* registry) {
@@ -95,7 +81,6 @@ void register_loss_rules(RuleRegistry* registry) {
   (*registry)["MakeLoss"] = make_loss_rule;
   (*registry)["make_loss"] = make_loss_rule;
   (*registry)["softmax_cross_entropy"] = softmax_cross_entropy_rule;
-  (*registry)["CTCLoss"] = ctc_loss_rule;
 }
 
 }  // namespace soybean

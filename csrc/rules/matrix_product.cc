@@ -120,7 +120,21 @@ Rule gemm2_rule(const OperatorView& op) {
   return batched_product_rule(op, transpose_a, transpose_b);
 }
 
+// Whether `batch` is repeated along a dim that comes after one of its own dims:
+// (2, 1) used as (2, 3), but not (1, 3) or (3) used as (2, 3).
+bool repeats_inner_dim(const Shape& batch, const Shape& out) {
+  const size_t missing = out.size() - batch.size();
+  bool own = false;
+  for (size_t d = 0; d < batch.size(); ++d) {
+    if (own && batch[d] != out[missing + d]) return true;
+    own = own || batch[d] > 1;
+  }
+  return false;
+}
+
 // np.matmul: batch dims are broadcast; a vector is a matrix without one dim.
+// Where an inner batch dim is repeated, MXNet 1.9.1 gives a wrong gradient, which
+// a cut would turn into another wrong (or the right) one.
 Rule matmul_rule(const OperatorView& op) {
   if (!has_operands(op, 2, 1)) return Rule();
   const Shape& a = op.inputs[0].shape;
@@ -132,6 +146,13 @@ Rule matmul_rule(const OperatorView& op) {
   if (b.size() > 1) out_tail.push_back("m");
   if (out.size() < out_tail.size()) return Rule();
   const size_t batch = out.size() - out_tail.size();
+  for (const Shape* shape : {&a, &b}) {
+    const size_t own = shape->size() - std::min<size_t>(shape->size(), 2);
+    if (own > batch) return Rule();
+    const Shape own_batch(shape->begin(), shape->begin() + static_cast<std::ptrdiff_t>(own));
+    const Shape out_batch(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(batch));
+    if (repeats_inner_dim(own_batch, out_batch)) return Rule();
+  }
   // The batch dims of an operand; whole where it is broadcast.
   auto names_of = [&](const Shape& shape, const Names& tail) {
     Names names;

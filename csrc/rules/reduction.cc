@@ -87,17 +87,15 @@ Rule legacy_rule(const OperatorView& op) {
   return reduction ? reduction_rule(op, *reduction, kind) : Rule();
 }
 
-// `initial` enters a sum once, not once per group, and a mean that is rounded to
-// an integer is not the sum of its parts.
+// A mean that is rounded to an integer is not the sum of its parts.
 template <Kind kind>
 Rule numpy_rule(const OperatorView& op) {
   const auto reduction = read_reduction(op, "axis", true);
   if (!reduction) return Rule();
   AttributeReader attrs(op.node.attrs);
   const std::string dtype = attrs.text("dtype", "None");
-  const bool initial = attrs.text("initial", "None") != "None";
   const bool rounded = kind == Kind::kMean && dtype != "None" && dtype.rfind("float", 0) != 0;
-  return reduction_rule(op, *reduction, initial || rounded ? Kind::kWholeDims : kind);
+  return reduction_rule(op, *reduction, rounded ? Kind::kWholeDims : kind);
 }
 
 // Mean and variance, two outputs.

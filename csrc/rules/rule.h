@@ -87,6 +87,9 @@ struct Rule {
 // `training` tells operators that act otherwise in training (BatchNorm).
 Rule find_rule(const Graph& graph, int node, bool training);
 
+// Whether an operator sends no gradient to its inputs (BlockGrad, argmax).
+bool stops_gradient(const Node& node);
+
 // An operator's rule, given its attributes and the types around it.
 struct OperatorView {
   const Node& node;

@@ -1,0 +1,23 @@
+#include <set>
+
+#include "rules/rule.h"
+
+namespace soybean {
+
+bool stops_gradient(const Node& node) {
+  static const std::set<std::string> operators = {
+      "BlockGrad",     "argmax",       "argmin",        "argmax_channel", "argsort",
+      "ceil",          "fix",          "floor",         "one_hot",        "ones_like",
+      "rint",          "round",        "shape_array",   "sign",           "size_array",
+      "trunc",         "zeros_like",   "_npi_argmax",   "_npi_argmin",    "_npi_ceil",
+      "_npi_fix",      "_npi_floor",   "_npi_rint",     "_npi_sign",      "_npi_trunc",
+      "_equal",        "_not_equal",   "_greater",      "_greater_equal", "_lesser",
+      "_lesser_equal", "_equal_scalar", "_not_equal_scalar", "_greater_scalar",
+      "_greater_equal_scalar", "_lesser_scalar", "_lesser_equal_scalar", "broadcast_equal",
+      "broadcast_not_equal", "broadcast_greater", "broadcast_greater_equal", "broadcast_lesser",
+      "broadcast_lesser_equal", "logical_not", "_logical_and", "_logical_or", "_logical_xor",
+      "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor"};
+  return operators.count(node.op) > 0;
+}
+
+}  // namespace soybean
