@@ -208,7 +208,7 @@ class TiledGraph:
             gradients |= {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
         plan, program = self._plan(call, gradients)
         signature = _Signature(program, plan, call)
-        cuts = self._cuts(program, trains=bool(gradients))
+        cuts = self._cuts(program, bool(gradients), call.recording)
         tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}
         bound = BoundGraph(program, call.inputs, tiles)
         for cut in cuts.values():
@@ -256,17 +256,17 @@ class TiledGraph:
             if decided is None or (decided.provisional and not provisional):
                 parameter._soybean_tiling = _Tiling(self.settings.contexts, plan["tensors"][name], provisional)
 
-    def _cuts(self, program: Program, trains: bool) -> Dict[str, Cut]:
+    def _cuts(self, program: Program, trains: bool, recording: bool) -> Dict[str, Cut]:
         """New tiles for the parameters that are not tiled yet, or whose provisional tiling is another."""
         cuts = {}
         for name, parameter in self._parameters.items():
             places = self._places(program, name, parameter.shape)
             if not tiled.is_tiled(parameter):
-                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places))
+                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places), recording)
             elif name in self._auxiliary:
                 parameter.extend(places)
             elif trains and set(places) != set(parameter.layout.places):
-                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places))
+                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places), recording)
         return cuts
 
     @staticmethod

@@ -592,10 +592,12 @@ class Cut:
         An initialised parameter, tiled (otherwise) or not.
     layout : Layout
         Where its tiles are to be.
+    recording : bool
+        Whether the program records, so that expressions on the whole arrays may be on the tape.
     """
 
-    def __init__(self, parameter: Parameter, layout: Layout):
-        self.parameter, self.layout = parameter, layout
+    def __init__(self, parameter: Parameter, layout: Layout, recording: bool):
+        self.parameter, self.layout, self._recording = parameter, layout, recording
         self._gradients: Optional[List[NDArray]] = None
         with autograd.pause():
             if is_tiled(parameter):
@@ -649,7 +651,7 @@ class Cut:
         array = parameter._data[0]
         gradient = None if parameter._grad is None else parameter._grad[0]
         parameter._data = parameter._grad = None
-        recorded = gradient is not None and autograd.is_recording()
+        recorded = gradient is not None and self._recording
         # Our two names and getrefcount's argument each; with more, the program holds the array.
         held = sys.getrefcount(array) > 2 or (gradient is not None and sys.getrefcount(gradient) > 2)
         parameter._numpy_like = isinstance(array, mx.np.ndarray)

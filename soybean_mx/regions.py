@@ -14,9 +14,9 @@ import mxnet as mx
 from mxnet.ndarray import NDArray
 from mxnet.ndarray import _internal as _ops
 
-_slice = mx.nd.op.slice
-
 Shape = Tuple[int, ...]
+
+_slice = mx.nd.op.slice
 
 
 class Region(NamedTuple):
@@ -117,7 +117,7 @@ def copy_out(tile: NDArray, region: Region, whole: NDArray) -> None:
     elif _is_leading(region, shape):
         _ops._copyto(tile, out=whole._slice(region.begin[0], region.end[0]))
     else:
-        part = tile.as_in_context(whole.context)
+        part = tile.as_in_context(whole.context).astype(whole.dtype, copy=False)
         _ops._slice_assign(whole, part, begin=region.begin, end=region.end, out=whole)
 
 

@@ -310,7 +310,7 @@ def _chained(calls: Sequence[TiledCall], heads: List[NDArray], head_grads: List[
     """A pass in which tiled calls may feed each other, see the module's text."""
     waiting = list(calls)
     found: Dict[TiledCall, List[Optional[NDArray]]] = {}
-    all_heads, all_grads = list(heads), list(head_grads)
+    ends = _Ends(heads, head_grads)
     step_heads, step_grads = heads, head_grads
     while True:
         _find_leaf_gradients(waiting, step_heads, step_grads, train_mode, found)
@@ -322,11 +322,36 @@ def _chained(calls: Sequence[TiledCall], heads: List[NDArray], head_grads: List[
         reached.append(call)
         step_grads = call.differentiate(gradients, train_mode, backward_pass)
         step_heads = [source.array for source in call.sources]
-        all_heads += step_heads
-        all_grads += step_grads
-    _original["backward"](all_heads, all_grads, retain_graph, train_mode)
+        for head, gradient in zip(step_heads, step_grads):
+            ends.add(head, gradient)
+    _original["backward"](ends.heads, ends.gradients, retain_graph, train_mode)
     for call in reached:
         call.reset()
+
+
+class _Ends:
+    """Where a backward pass starts: heads, each place of the tape once, since MXNet does not add up repeated heads."""
+
+    def __init__(self, heads: Sequence[NDArray], gradients: Sequence[Optional[NDArray]]):
+        self.heads: List[NDArray] = list(heads)
+        self.gradients: List[Optional[NDArray]] = list(gradients)
+        self._index = {_place_name(head): index for index, head in enumerate(heads)}
+
+    def add(self, head: NDArray, gradient: NDArray) -> None:
+        """Start from a further head, or with more from one that is there."""
+        index = self._index.setdefault(_place_name(head), len(self.heads))
+        if index == len(self.heads):
+            self.heads.append(head)
+            self.gradients.append(gradient)
+            return
+        before = self.gradients[index]
+        before = mx.nd.ones_like(gradient) if before is None else legacy(before)
+        self.gradients[index] = before + gradient
+
+
+def _place_name(array: NDArray) -> str:
+    """A name of the array's place on the tape; operators and variables on it are numbered."""
+    return autograd.get_symbol(array).list_outputs()[0]
 
 
 def _find_leaf_gradients(waiting: Sequence[TiledCall], heads: Sequence[NDArray], grads: Sequence[Optional[NDArray]],
