@@ -168,7 +168,8 @@ class Expander {
     const Entry vector =
         add("Reshape", name, {{"shape", shape_text(flat.shape)}}, {value}, flat);
     const Entry blocked = add("BlockGrad", name + "_value", {}, {vector}, flat);
-    statistics_.push_back({blocked, mapped(variable).node, momentum});
+    // MXNet's BatchNorm keeps its momentum in single precision.
+    statistics_.push_back({blocked, mapped(variable).node, static_cast<float>(momentum)});
   }
 
   const SerialProgram& program_;

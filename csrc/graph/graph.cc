@@ -45,16 +45,12 @@ void check_inputs(const std::vector<Node>& nodes, size_t i) {
 Graph::Graph(std::vector<Node> nodes, std::vector<Entry> outputs)
     : nodes_(std::move(nodes)), outputs_(std::move(outputs)) {
   std::set<std::string> names;
-  grad_.resize(nodes_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& n = nodes_[i];
     if (n.name.empty()) throw Error("node " + std::to_string(i) + " (" + n.op + ") has no name");
     if (!names.insert(n.name).second) throw Error("two nodes are named '" + n.name + "'");
     check_types(n);
     check_inputs(nodes_, i);
-    bool grad = n.is_variable() && n.requires_grad;
-    for (const Entry& e : n.inputs) grad = grad || requires_grad(e);
-    grad_[i] = grad;
   }
   if (outputs_.empty()) throw Error("the graph has no output");
   for (const Entry& e : outputs_) {

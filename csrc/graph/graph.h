@@ -75,16 +75,12 @@ class Graph {
   const TensorType& type(Entry e) const {
     return node(e.node).outputs[static_cast<size_t>(e.index)];
   }
-  // Whether the backward pass sends a gradient through this tensor: some
-  // variable behind it asks for one.
-  bool requires_grad(Entry e) const { return grad_[static_cast<size_t>(e.node)]; }
   // "name" for a node with one visible output, "name:1" for the others.
   std::string tensor_name(Entry e) const;
 
  private:
   std::vector<Node> nodes_;
   std::vector<Entry> outputs_;
-  std::vector<bool> grad_;
 };
 
 int64_t element_count(const Shape& shape);

@@ -40,7 +40,7 @@ class Lowering {
       }
     }
     lower_results();
-    return with_local_sums(graph_);
+    return with_local_sums(without_dead_nodes(graph_));
   }
 
  private:
@@ -62,10 +62,15 @@ class Lowering {
     return name + "@" + std::to_string(device);
   }
 
+  // A node of a conversion sends gradients back as its inputs do.
   Entry add(ParallelNode node) {
     for (const Entry& e : node.inputs) {
       node.requires_grad = node.requires_grad || graph_.nodes[static_cast<size_t>(e.node)].requires_grad;
     }
+    return add_as_is(std::move(node));
+  }
+
+  Entry add_as_is(ParallelNode node) {
     graph_.nodes.push_back(std::move(node));
     return {static_cast<int>(graph_.nodes.size()) - 1, 0};
   }
@@ -90,9 +95,9 @@ class Lowering {
       tile.name = plan_.whole_boundary ? node.name : tile_name(node.name, device);
       tile.device = device;
       tile.outputs = {{region.shape(), node.outputs[0].itemsize}};
-      tile.requires_grad = node.requires_grad;
+      tile.requires_grad = program_.requires_grad(e);
+      graph_.variables.push_back({tile.name, index, device, region});
       tiles[static_cast<size_t>(device)] = add(std::move(tile));
-      graph_.variables.push_back({index, device, region});
     }
     at_rest_[e] = std::move(tiles);
   }
@@ -106,7 +111,7 @@ class Lowering {
         if (!holds(mesh_, tiling, device)) continue;
         graph_.heads.push_back(tiles[static_cast<size_t>(device)]);
         graph_.outputs.push_back(
-            {static_cast<int>(r), device,
+            {"", static_cast<int>(r), device,
              device_region(mesh_, tiling, serial().type(results[r]).shape, device)});
       }
     }
@@ -137,7 +142,7 @@ class Lowering {
                                Tiles(static_cast<size_t>(mesh_.devices()), kAbsent));
     for (int device = 0; device < mesh_.devices(); ++device) {
       if (!holds(mesh_, cuts, device)) continue;
-      const Entry local = add(local_operator(index, device, inputs));
+      const Entry local = add_as_is(local_operator(index, device, inputs));
       for (size_t k = 0; k < outputs.size(); ++k) {
         const Entry out{local.node, static_cast<int>(k)};
         outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, out);
@@ -174,6 +179,7 @@ class Lowering {
       const Region region = device_region(mesh_, tiling, node.outputs[k].shape, device);
       local.outputs.push_back({region.shape(), node.outputs[k].itemsize});
     }
+    local.requires_grad = program_.requires_grad({index, 0});
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
   }
@@ -445,12 +451,9 @@ std::vector<int> argument_order(const ParallelGraph& graph) {
 Json lowered_json(const Program& program, const Plan& plan, const ParallelGraph& graph) {
   (void)plan;
   Json variables = Json::array(), outputs = Json::array(), statistics = Json::array();
-  size_t next = 0;
-  for (const ParallelNode& node : graph.nodes) {
-    if (!node.is_variable()) continue;
-    const Tile& tile = graph.variables[next++];
+  for (const Tile& tile : graph.variables) {
     Json json = Json::object();
-    json.set("name", Json(node.name));
+    json.set("name", Json(tile.name));
     json.set("source", Json(program.graph().node(tile.source).name));
     json.set("device", Json(tile.device));
     variables.push(region_json(tile.region, std::move(json)));

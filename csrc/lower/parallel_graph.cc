@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
+
+#include "rules/rule.h"
 
 namespace soybean {
 namespace {
 
-// Marks an identity so that MXNet's elimination of common subexpressions keeps
-// it apart from others with the same input.
+// Marks a node so that MXNet's elimination of common subexpressions, which
+// compares operator, attributes and inputs, keeps it apart from others alike: the
+// branches of one tensor must stay branches, and nothing that a control
+// dependency names may vanish.
 constexpr const char* kBranch = "__soybean_branch__";
 
 // A use of an entry: an input of a node, or a head.
@@ -75,7 +81,9 @@ class LocalSums {
     if (it == uses_.end()) return;
     const ParallelNode& node = old_.nodes[static_cast<size_t>(old.node)];
     const EdgeUse& use = it->second[0];
-    const bool local = !use.head && old_.nodes[use.node].device == node.device;
+    // A variable's gradient must be made on its own device, by a node there.
+    const bool local = !use.head && old_.nodes[use.node].device == node.device &&
+                       !has_no_backward_node(old_.nodes[use.node].op);
     if (it->second.size() == 1 && (local || !node.is_variable())) return;
     const Entry source{position_[static_cast<size_t>(old.node)], old.index};
     spread(source, it->second, node.device, node.is_variable());
@@ -106,6 +114,18 @@ class LocalSums {
   std::vector<int> position_;  // of an old node in the new graph
   int count_ = 0;
 };
+
+ParallelGraph with_distinct_nodes(ParallelGraph graph) {
+  std::set<std::tuple<std::string, int, std::vector<Entry>, Attributes>> seen;
+  int copies = 0;
+  for (ParallelNode& node : graph.nodes) {
+    if (node.is_variable()) continue;
+    if (!seen.emplace(node.op, node.device, node.inputs, node.attrs).second) {
+      node.attrs[kBranch] = "copy " + std::to_string(copies++);
+    }
+  }
+  return graph;
+}
 
 Json entry_json(Entry e) { return json_array({e.node, e.index, 0}); }
 
@@ -141,7 +161,31 @@ Traffic traffic(const ParallelGraph& graph) {
   return t;
 }
 
-ParallelGraph with_local_sums(const ParallelGraph& graph) { return LocalSums(graph).run(); }
+ParallelGraph without_dead_nodes(const ParallelGraph& graph) {
+  std::vector<bool> live(graph.nodes.size(), false);
+  for (const Entry& e : graph.heads) live[static_cast<size_t>(e.node)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    if (!live[i]) continue;
+    for (const Entry& e : graph.nodes[i].inputs) live[static_cast<size_t>(e.node)] = true;
+  }
+  ParallelGraph out;
+  out.variables = graph.variables;
+  out.outputs = graph.outputs;
+  std::vector<int> position(graph.nodes.size(), -1);
+  const auto moved = [&](Entry e) { return Entry{position[static_cast<size_t>(e.node)], e.index}; };
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!live[i]) continue;
+    position[i] = static_cast<int>(out.nodes.size());
+    out.nodes.push_back(graph.nodes[i]);
+    for (Entry& e : out.nodes.back().inputs) e = moved(e);
+  }
+  for (const Entry& e : graph.heads) out.heads.push_back(moved(e));
+  return out;
+}
+
+ParallelGraph with_local_sums(const ParallelGraph& graph) {
+  return with_distinct_nodes(LocalSums(graph).run());
+}
 
 std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argument_order) {
   // What each node must follow: the node before it in the order of execution.

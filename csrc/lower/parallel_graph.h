@@ -26,7 +26,8 @@ struct ParallelNode {
 
 // Which part of which serial tensor something of the parallel graph is.
 struct Tile {
-  int source;  // a node of the serial graph, or the number of an output
+  std::string name;  // of the variable node; empty for a head
+  int source;        // a node of the serial graph, or the number of a result
   int device;
   Region region;
 };
@@ -34,9 +35,12 @@ struct Tile {
 struct ParallelGraph {
   std::vector<ParallelNode> nodes;  // in the order of execution
   std::vector<Entry> heads;
-  std::vector<Tile> variables;  // of the variable nodes, in their order in `nodes`
+  std::vector<Tile> variables;  // of the variable nodes, and of tiles that nothing reads
   std::vector<Tile> outputs;    // of the heads; `source` counts the program's results
 };
+
+// Without the nodes that no head depends on: MXNet does not expect them.
+ParallelGraph without_dead_nodes(const ParallelGraph& graph);
 
 // What crosses devices: every edge between two devices once forward, and once
 // backward if it has a gradient.
@@ -49,7 +53,8 @@ Traffic traffic(const ParallelGraph& graph);
 // Rewrites the edges so that MXNet's gradient sums are right and stay local:
 // where a tensor has several uses, each use on another device gets it through
 // an identity of its own on the tensor's device, and no tensor has more than
-// kMaxUses uses (hazards 1 and 2 of docs/design.md).
+// kMaxUses uses (hazards 1 and 2 of docs/design.md). No two nodes of the result
+// are alike, so that MXNet merges none.
 constexpr size_t kMaxUses = 4;
 ParallelGraph with_local_sums(const ParallelGraph& graph);
 

@@ -4,7 +4,7 @@
 
 namespace soybean {
 
-bool stops_gradient(const Node& node) {
+bool stops_gradient(const std::string& op) {
   static const std::set<std::string> operators = {
       "BlockGrad",     "argmax",       "argmin",        "argmax_channel", "argsort",
       "ceil",          "fix",          "floor",         "one_hot",        "ones_like",
@@ -17,7 +17,9 @@ bool stops_gradient(const Node& node) {
       "broadcast_not_equal", "broadcast_greater", "broadcast_greater_equal", "broadcast_lesser",
       "broadcast_lesser_equal", "logical_not", "_logical_and", "_logical_or", "_logical_xor",
       "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor"};
-  return operators.count(node.op) > 0;
+  return operators.count(op) > 0;
 }
+
+bool has_no_backward_node(const std::string& op) { return op == "add_n" || stops_gradient(op); }
 
 }  // namespace soybean

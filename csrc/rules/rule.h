@@ -88,7 +88,11 @@ struct Rule {
 Rule find_rule(const Graph& graph, int node, bool training);
 
 // Whether an operator sends no gradient to its inputs (BlockGrad, argmax).
-bool stops_gradient(const Node& node);
+bool stops_gradient(const std::string& op);
+
+// Whether MXNet differentiates an operator without a backward node of its own: its
+// inputs' gradients are its output's gradient itself, or a constant.
+bool has_no_backward_node(const std::string& op);
 
 // An operator's rule, given its attributes and the types around it.
 struct OperatorView {

@@ -105,6 +105,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
                                ? expand_batch_norm(serial)
                                : ExpandedGraph{std::move(serial.graph), {}, training};
   std::vector<Rule> rules;
+  std::vector<bool> gradients;
   for (size_t i = 0; i < expanded.graph.nodes().size(); ++i) {
     const Node& node = expanded.graph.nodes()[i];
     // Local statistics: what a group computes is final, as in prediction.
@@ -112,8 +113,11 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
     rules.push_back(node.is_variable()
                         ? Rule{}
                         : find_rule(expanded.graph, static_cast<int>(i), training && !local));
+    bool gradient = node.is_variable() && node.requires_grad;
+    for (const Entry& e : node.inputs) gradient = gradient || gradients[static_cast<size_t>(e.node)];
+    gradients.push_back(gradient && !stops_gradient(node.op));
   }
-  return Program{std::move(expanded), std::move(rules)};
+  return Program{std::move(expanded), std::move(rules), std::move(gradients)};
 }
 
 Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts) {

@@ -25,7 +25,10 @@ struct Program {
   ExpandedGraph expanded;
   std::vector<Rule> rules;  // by node; empty ones for variables
 
+  std::vector<bool> gradients;  // by node: whether a gradient passes back through its outputs
+
   const Graph& graph() const { return expanded.graph; }
+  bool requires_grad(Entry e) const { return gradients[static_cast<size_t>(e.node)]; }
   // Everything that must be complete at the end of the forward pass: the
   // outputs of the graph, then the batch statistics.
   std::vector<Entry> results() const;

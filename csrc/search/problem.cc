@@ -126,7 +126,7 @@ std::vector<Problem::Need> Problem::needs(Entry e) const {
 
 void Problem::add_table(Entry e, int from, const std::vector<Tiling>& tilings, const Need& need) {
   ConversionGraph& conversion = conversions_.of(e);
-  const int64_t ways = space_.graph().requires_grad(e) ? 2 : 1;
+  const int64_t ways = space_.program().requires_grad(e) ? 2 : 1;
   const bool fixed = space_.is_fixed(e);
   Numbering sources, targets;
   std::vector<int> row;
@@ -164,7 +164,7 @@ void Problem::add_table(Entry e, int from, const std::vector<Tiling>& tilings, c
 }
 
 Cost Problem::source_cost(Entry e, const Tiling& tiling, const std::vector<Tiling>& needed) {
-  const int64_t ways = space_.graph().requires_grad(e) ? 2 : 1;
+  const int64_t ways = space_.program().requires_grad(e) ? 2 : 1;
   // Feeding several copies moves nothing between devices, but is not free.
   Cost cost{0, copies(space_.mesh(), tiling)};
   for (const Tiling& t : needed) {

@@ -88,7 +88,8 @@ Problem::Filter batch_filter(const Program& program, bool most) {
 
 class RandomPlan {
  public:
-  RandomPlan(const Space& space, uint64_t seed) : space_(space), random_(seed) {}
+  RandomPlan(const Space& space, bool whole, uint64_t seed)
+      : space_(space), whole_(whole), random_(seed) {}
 
   Plan draw() {
     Plan plan;
@@ -96,7 +97,7 @@ class RandomPlan {
     for (size_t i = 0; i < space_.graph().nodes().size(); ++i) {
       const Node& node = space_.graph().nodes()[i];
       const int n = static_cast<int>(i);
-      plan.operators.push_back(node.is_variable() ? OperatorCuts{} : pick(space_.operator_cuts(n)));
+      plan.operators.push_back(node.is_variable() ? OperatorCuts{} : pick(operator_cuts(n)));
       for (size_t k = 0; k < node.outputs.size(); ++k) {
         const Entry e{n, static_cast<int>(k)};
         plan.tensors[e] = pick(space_.tensor_tilings(e));
@@ -113,6 +114,17 @@ class RandomPlan {
   template <typename T>
   T pick(const std::vector<T>& from) {
     return from[std::uniform_int_distribution<size_t>(0, from.size() - 1)(random_)];
+  }
+
+  // An operator that changes its variables in place is where they are: with
+  // variables whole on the first device, it is there too.
+  std::vector<OperatorCuts> operator_cuts(int node) const {
+    for (const Entry& e : space_.graph().node(node).inputs) {
+      if (whole_ && space_.is_fixed(e)) {
+        return {OperatorCuts(static_cast<size_t>(space_.mesh().cut_count()), kOwner)};
+      }
+    }
+    return space_.operator_cuts(node);
   }
 
   // Variables that are changed in place rest where their operator is.
@@ -133,6 +145,7 @@ class RandomPlan {
   }
 
   const Space& space_;
+  const bool whole_;  // the boundary
   std::mt19937_64 random_;
 };
 
@@ -147,7 +160,8 @@ Plan search(const Program& program, const SearchOptions& options) {
     SpaceOptions free = space_options(options);
     free.free_operators = true;
     const Space space(program, mesh, free);
-    plan = RandomPlan(space, std::strtoull(strategy.c_str() + 7, nullptr, 10)).draw();
+    const uint64_t seed = std::strtoull(strategy.c_str() + 7, nullptr, 10);
+    plan = RandomPlan(space, options.whole_boundary, seed).draw();
     plan.exact = false;
   } else if (strategy == "recursive") {
     plan = search_recursively(program, mesh, options, filter);

@@ -142,8 +142,8 @@ def check_interface(program: Program, lowered: Dict, devices: int) -> None:
     symbol = mx.sym.load_json(lowered["symbol"])
     names = [v["name"] for v in lowered["variables"]]
     expected = symbol.list_arguments() + symbol.list_auxiliary_states()
-    if sorted(names) != sorted(expected):
-        raise LoweringError(f"the variables {sorted(names)} are not the symbol's {sorted(expected)}")
+    if len(set(names)) < len(names) or not set(expected) <= set(names):
+        raise LoweringError(f"the variables {sorted(names)} are not all of the symbol's {sorted(expected)}")
     for name, variable in program.variables.items():
         items = [v for v in lowered["variables"] if v["source"] == name]
         if not items and variable.role == "auxiliary":
@@ -180,9 +180,10 @@ class TiledExecutor:
         self.items = {v["name"]: v for v in lowered["variables"]}
         self.arrays = {n: self._tile(v) for n, v in self.items.items()}
         arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
-        wanted = [n for n in arguments if self._source(n).requires_grad]
+        # A tile that no output depends on is no argument: its gradient stays zero.
+        wanted = [n for n in self.items if self._source(n).requires_grad]
         self.gradients = {n: mx.nd.zeros_like(self.arrays[n]) for n in wanted}
-        with safe_bind(bool(wanted)):
+        with safe_bind(bool(set(wanted) & set(arguments))):
             self.executor = symbol.bind(
                 mx.cpu(0),
                 args=[self.arrays[n] for n in arguments],
