@@ -28,8 +28,8 @@ def convolution() -> List[Case]:
     return [
         Case(op, {**square, "num_filter": 5, "pad": "(1, 1)", "layout": "NCHW"},
              [real(4, 6, 7, 5), real(5, 6, 3, 3), real(5)], "n m c+"),
-        Case(op, {**square, "num_filter": 5, "stride": "(2, 1)", "dilate": "(1, 2)", "no_bias": "True", "layout": "None"},
-             [real(3, 6, 8, 9), real(5, 6, 3, 3)], "n m c+"),
+        Case(op, {**square, "num_filter": 5, "stride": "(2, 1)", "dilate": "(1, 2)", "no_bias": "True",
+                  "layout": "None"}, [real(3, 6, 8, 9), real(5, 6, 3, 3)], "n m c+"),
         Case(op, {"kernel": "(1, 1)", "num_filter": 5}, [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n h w m c+"),
         Case(op, {"kernel": "(1, 1)", "stride": "(2, 2)", "num_filter": 5},
              [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n m c+"),
@@ -94,9 +94,9 @@ def _regions(count: int) -> Operand:
 
 
 def normalization() -> List[Case]:
-    def batch_norm(shape, channels, attrs, factors, training=True):
+    def batch_norm(shape, channels, attrs, factors, training=True, op="BatchNorm"):
         operands = [real(*shape), positive(channels), real(channels), real(channels), positive(channels)]
-        return Case("BatchNorm", attrs, operands, factors, training)
+        return Case(op, attrs, operands, factors, training)
 
     image = (4, 6, 3, 5)
     channels = [positive(6), real(6)]
@@ -110,6 +110,7 @@ def normalization() -> List[Case]:
         batch_norm(image, 6, {"fix_gamma": "False"}, "n c h w", training=False),
         batch_norm(image, 6, {"output_mean_var": "True", "fix_gamma": "False"}, "c"),
         batch_norm(image, 6, {"output_mean_var": "True"}, "c", training=False),
+        batch_norm(image, 6, {"fix_gamma": "False"}, "c", op="_contrib_BatchNormWithReLU"),
         Case("LayerNorm", {}, [real(4, 3, 6), *channels], "n d1"),
         Case("LayerNorm", {"axis": 1, "eps": 1e-3}, [real(4, 6, 3), *channels], "n d2"),
         Case("LayerNorm", {"axis": -1, "output_mean_var": "True"}, [real(4, 6), *channels], "n"),
@@ -205,8 +206,8 @@ def dropout() -> List[Case]:
 
 
 def broadcast() -> List[Case]:
-    legacy = ("add sub mul div mod power maximum minimum hypot equal not_equal greater greater_equal lesser lesser_equal "
-              "logical_and logical_or logical_xor").split()
+    legacy = ("add sub mul div mod power maximum minimum hypot equal not_equal greater greater_equal lesser "
+              "lesser_equal logical_and logical_or logical_xor").split()
     numpy_ops = ("add subtract multiply true_divide mod power arctan2 hypot copysign ldexp equal not_equal greater "
                  "greater_equal less less_equal").split()
     a, b = positive(4, 1, 6), positive(1, 3, 6)
@@ -214,7 +215,8 @@ def broadcast() -> List[Case]:
                 for s in ((4, 1, 6), (3, 6))]
     cases = [Case(f"broadcast_{op}", {}, [a, b]) for op in legacy]
     cases += [Case(f"_npi_{op}", {}, [a, positive(3, 6)], numpy=True) for op in numpy_ops]
-    cases += [Case(f"_npi_{op}", {}, integers, numpy=True) for op in ("lcm", "bitwise_and", "bitwise_or", "bitwise_xor")]
+    cases += [Case(f"_npi_{op}", {}, integers, numpy=True) for op in
+              ("lcm", "bitwise_and", "bitwise_or", "bitwise_xor")]
     return cases + [
         Case("broadcast_add", {}, [real(4, 3), real(4, 3)]),
         Case("_npi_add", {}, [real(4, 3), real()], numpy=True),
@@ -440,18 +442,22 @@ def softmax() -> List[Case]:
 
 def losses() -> List[Case]:
     op = "SoftmaxOutput"
+
+    def target(*shape):
+        return Operand(shape, real().draw, gradient=False)
+
     return [
         Case(op, {}, [real(4, 6), index(6, 4)], "n"),
         Case(op, {"grad_scale": 2, "use_ignore": 1, "ignore_label": 1}, [real(4, 6), index(6, 4)], "n"),
         Case(op, {"out_grad": "True", "smooth_alpha": 0.1}, [real(4, 6), index(6, 4)], "n"),
-        Case(op, {}, [real(4, 6), Operand((4, 6), positive(4, 6).draw, gradient=False)], "n"),
+        Case(op, {}, [real(4, 6), target(4, 6)], "n"),
         Case(op, {"multi_output": "True"}, [real(4, 3, 2, 2), index(3, 4, 4)], "n"),
         Case(op, {"multi_output": "True"}, [real(4, 3, 2, 2), index(3, 4, 2, 2)], "n"),
         Case(op, {"preserve_shape": "True"}, [real(4, 3, 6), index(6, 4, 3)], "n d1"),
-        Case("LinearRegressionOutput", {}, [real(4, 6), Operand((4, 6), real().draw, gradient=False)], "n"),
-        Case("LinearRegressionOutput", {"grad_scale": 2}, [real(4, 1), Operand((4,), real().draw, gradient=False)], "n"),
-        Case("LogisticRegressionOutput", {}, [real(4, 6), Operand((4, 6), real().draw, gradient=False)], "n"),
-        Case("MAERegressionOutput", {}, [real(4, 3, 2), Operand((4, 3, 2), real().draw, gradient=False)], "n"),
+        Case("LinearRegressionOutput", {}, [real(4, 6), target(4, 6)], "n"),
+        Case("LinearRegressionOutput", {"grad_scale": 2}, [real(4, 1), target(4)], "n"),
+        Case("LogisticRegressionOutput", {}, [real(4, 6), target(4, 6)], "n"),
+        Case("MAERegressionOutput", {}, [real(4, 3, 2), target(4, 3, 2)], "n"),
         Case("SVMOutput", {}, [real(4, 6), index(6, 4)], "n"),
         Case("SVMOutput", {"use_linear": "True"}, [real(4, 6), index(6, 4)], "n"),
         Case("MakeLoss", {"grad_scale": 2}, [real(4, 6)], "n d1"),
