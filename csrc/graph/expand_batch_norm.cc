@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "rules/rule.h"
+
 namespace soybean {
 namespace {
 
@@ -77,7 +79,7 @@ class Expander {
   void copy(const Node& node) {
     Node n = node;
     for (Entry& e : n.inputs) e = mapped(e);
-    nodes_.push_back(std::move(n));
+    append(std::move(n));
     std::vector<Entry> outs;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       outs.push_back({static_cast<int>(nodes_.size()) - 1, static_cast<int>(i)});
@@ -98,9 +100,18 @@ class Expander {
     n.attrs = std::move(attrs);
     n.inputs = std::move(inputs);
     n.outputs = {std::move(type)};
-    nodes_.push_back(std::move(n));
+    append(std::move(n));
     return {static_cast<int>(nodes_.size()) - 1, 0};
   }
+
+  void append(Node node) {
+    bool gradient = node.is_variable() && node.requires_grad;
+    for (const Entry& e : node.inputs) gradient = gradient || passes_gradient(e);
+    gradients_.push_back(gradient && !stops_gradient(node.op));
+    nodes_.push_back(std::move(node));
+  }
+
+  bool passes_gradient(Entry e) const { return gradients_[static_cast<size_t>(e.node)]; }
 
   const TensorType& type(Entry e) const {
     return nodes_[static_cast<size_t>(e.node)].outputs[static_cast<size_t>(e.index)];
@@ -138,8 +149,12 @@ class Expander {
     if (batch_statistics) {
       const Entry squared = add("square", name("squared"), {}, {centred}, full);
       var = add("mean", name("var"), over_batch, {squared}, row);
-      add_statistic(mean, flat, node.inputs[3], a.momentum, name("batch_mean"));
-      add_statistic(var, flat, node.inputs[4], a.momentum, name("batch_var"));
+      // MXNet moves the statistics in BatchNorm's backward pass: never without one.
+      const Entry beta = mapped(node.inputs[2]);
+      if (passes_gradient(data) || passes_gradient(gamma) || passes_gradient(beta)) {
+        add_statistic(mean, flat, node.inputs[3], a.momentum, name("batch_mean"));
+        add_statistic(var, flat, node.inputs[4], a.momentum, name("batch_var"));
+      }
     } else {
       var = widened(mapped(node.inputs[4]), "var");
     }
@@ -175,6 +190,7 @@ class Expander {
   const SerialProgram& program_;
   const Graph& serial_;
   std::vector<Node> nodes_;
+  std::vector<bool> gradients_;  // by node: whether the backward pass goes through it
   std::vector<std::vector<Entry>> entries_;  // by serial node: where its outputs are now
   std::vector<Statistic> statistics_;
   std::set<std::string> names_;

@@ -62,15 +62,11 @@ class Lowering {
     return name + "@" + std::to_string(device);
   }
 
-  // A node of a conversion sends gradients back as its inputs do.
   Entry add(ParallelNode node) {
     for (const Entry& e : node.inputs) {
       node.requires_grad = node.requires_grad || graph_.nodes[static_cast<size_t>(e.node)].requires_grad;
     }
-    return add_as_is(std::move(node));
-  }
-
-  Entry add_as_is(ParallelNode node) {
+    if (stops_gradient(node.op)) node.requires_grad = false;
     graph_.nodes.push_back(std::move(node));
     return {static_cast<int>(graph_.nodes.size()) - 1, 0};
   }
@@ -84,7 +80,6 @@ class Lowering {
   void lower_variable(int index) {
     const Node& node = serial().node(index);
     const Entry e{index, 0};
-    if (space_.uses(e).empty()) return;
     const Tiling& tiling = plan_.tensors.at(e);
     Tiles tiles(static_cast<size_t>(mesh_.devices()), kAbsent);
     for (int device = 0; device < mesh_.devices(); ++device) {
@@ -142,7 +137,7 @@ class Lowering {
                                Tiles(static_cast<size_t>(mesh_.devices()), kAbsent));
     for (int device = 0; device < mesh_.devices(); ++device) {
       if (!holds(mesh_, cuts, device)) continue;
-      const Entry local = add_as_is(local_operator(index, device, inputs));
+      const Entry local = add(local_operator(index, device, inputs));
       for (size_t k = 0; k < outputs.size(); ++k) {
         const Entry out{local.node, static_cast<int>(k)};
         outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, out);
@@ -179,7 +174,6 @@ class Lowering {
       const Region region = device_region(mesh_, tiling, node.outputs[k].shape, device);
       local.outputs.push_back({region.shape(), node.outputs[k].itemsize});
     }
-    local.requires_grad = program_.requires_grad({index, 0});
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
   }

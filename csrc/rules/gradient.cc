@@ -20,6 +20,8 @@ bool stops_gradient(const std::string& op) {
   return operators.count(op) > 0;
 }
 
-bool has_no_backward_node(const std::string& op) { return op == "add_n" || stops_gradient(op); }
+bool has_no_backward_node(const std::string& op) { 
+  return op == "add_n" || op == "elemwise_add" || stops_gradient(op);
+}
 
 }  // namespace soybean
