@@ -9,6 +9,8 @@
 # Another Python than that of an existing .venv makes a new one in its place.
 PYTHON ?= python3
 ARGS ?=
+# Test processes at a time: two cores are what the tests' time limits are for.
+TEST_PROCESSES ?= 2
 
 VENV := .venv
 PRINT_VERSION := import sys; print("%d.%d" % sys.version_info[:2])
@@ -23,7 +25,7 @@ train: build
 	$(VENV)/bin/python scripts/train_alexnet.py $(ARGS)
 
 test: build
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) $(ARGS)
 
 lint: install
 	$(VENV)/bin/python -m ruff check .
