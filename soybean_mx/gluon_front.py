@@ -226,7 +226,7 @@ class TiledGraph:
         return signature
 
     def _plan(self, call: _Call, gradients: Set[str]) -> Tuple[Dict[str, Any], Program]:
-        parameters = {name: (parameter.shape, parameter.dtype) for name, parameter in self._parameters.items()}
+        parameters = {name: tiled.type_of(parameter) for name, parameter in self._parameters.items()}
         graph = describe(self._symbol, call.inputs, parameters, gradients, call.training)
         pins = self._pins(deciding=bool(gradients))
         undecided = [name for name in self._parameters if name not in pins and name not in self._auxiliary]
@@ -260,13 +260,14 @@ class TiledGraph:
         """New tiles for the parameters that are not tiled yet, or whose provisional tiling is another."""
         cuts = {}
         for name, parameter in self._parameters.items():
-            places = self._places(program, name, parameter.shape)
+            shape, _ = tiled.type_of(parameter)
+            places = self._places(program, name, shape)
             if not tiled.is_tiled(parameter):
-                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places), recording)
+                cuts[name] = Cut(parameter, Layout(shape, self.settings.contexts, places), recording)
             elif name in self._auxiliary:
                 parameter.extend(places)
             elif trains and set(places) != set(parameter.layout.places):
-                cuts[name] = Cut(parameter, Layout(parameter.shape, self.settings.contexts, places), recording)
+                cuts[name] = Cut(parameter, Layout(shape, self.settings.contexts, places), recording)
         return cuts
 
     @staticmethod

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple, Type
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Type
 
 import mxnet as mx
 from mxnet import autograd
@@ -94,7 +94,8 @@ class _Whole:
         self.array = array
         self.tape_gradient = tape_gradient
         self.recorded = recorded  # an expression on the tape may refer to it until a backward pass is done
-        self.tiles_win = False  # the tiles themselves were handed out later, and may have been changed
+        self.outdated = False  # the tiles have changed since
+        self.tiles_win = False  # the tiles themselves were handed out later, and may change at any time
 
     def in_use(self) -> bool:
         """Whether anything but this object refers to the array."""
@@ -121,6 +122,7 @@ def begin_backward() -> None:
             whole.array._fresh_grad = False
             if parameter.grad_req == "add":  # so that what the pass adds can be told from what was there
                 mx.nd.zeros_like(legacy(whole.tape_gradient), out=legacy(whole.tape_gradient))
+                parameter._outdate_gradient()
 
 
 def collect_recorded(backward_pass: object) -> None:
@@ -128,6 +130,8 @@ def collect_recorded(backward_pass: object) -> None:
     for parameter in list(_handed_out):
         whole = parameter._whole_data
         if whole is not None:
+            if whole.recorded and parameter._grad is None:
+                parameter._write_back()  # a BatchNorm outside of tiled blocks moves its statistics in this pass
             whole.recorded = False
             if whole.tape_gradient is not None and whole.array._fresh_grad:
                 whole.array._fresh_grad = False
@@ -187,8 +191,18 @@ class TiledParameter:
         """The tiles of the gradient, as legacy arrays; None without gradient."""
         return None if self._grad is None else [legacy(tile) for tile in self._grad]
 
+    def _outdate_gradient(self) -> None:
+        if self._whole_gradient is not None:
+            self._whole_gradient.outdated = True
+
+    def updated(self) -> None:
+        """Note that the tiles have been changed."""
+        if self._whole_data is not None:
+            self._whole_data.outdated = True
+
     def reached(self, backward_pass: object) -> None:
         """Note that a backward pass has written the gradient."""
+        self._outdate_gradient()
         self._last_pass = backward_pass
         for tile in self._data:
             tile._fresh_grad = True
@@ -215,6 +229,7 @@ class TiledParameter:
             Whether copies of the same region may differ, each with the statistics of its own device's samples; their
             mean is the value then, as in MXNet's data parallelism.
         """
+        self.updated()
         self._diverges = diverges
         if diverges or len(positions) < len(self._data):
             self._newest = set(positions)
@@ -222,7 +237,7 @@ class TiledParameter:
 
     def _even_out(self) -> None:
         """Give all tiles the value that the newest ones hold."""
-        whole = empty(self.shape, self._context, self.dtype)
+        whole = self._empty(self._context)
         self._gather(whole)
         self._layout.scatter(whole, self.tiles())
         self._newest = set(range(len(self._data)))
@@ -236,7 +251,7 @@ class TiledParameter:
             self._layout.gather(tiles, whole)
             return
         newest = sorted(self._newest)
-        chosen = tiles_of.cover([places[position][1] for position in newest], self.shape)
+        chosen = tiles_of.cover([places[position][1] for position in newest], self._layout.shape)
         for position in (newest[index] for index in chosen):
             tile, region = tiles[position], places[position][1]
             copies = [tiles[other] for other in newest if places[other][1] == region]
@@ -251,16 +266,20 @@ class TiledParameter:
             return
         with autograd.pause():
             self._write_back()
-            whole = empty(self.shape, self._context, self.dtype)
+            whole = self._empty(self._context)
             self._gather(whole)
-            added = Layout(self.shape, self._layout.contexts, self._layout.places + new)
+            added = Layout(self._layout.shape, self._layout.contexts, self._layout.places + new)
             tiles = self.tiles()
             for _, region in new:
-                tiles.append(empty(region.shape, added.context(len(tiles)), self.dtype))
+                tiles.append(empty(region.shape, added.context(len(tiles)), tiles[0].dtype))
                 tiles_of.copy_in(whole, region, tiles[-1])
             self._newest |= set(range(len(self._data), len(tiles)))
             self._layout = added
             self._data = [like(tile, self._numpy_like) for tile in tiles]
+
+    def _empty(self, context: mx.Context) -> NDArray:
+        """A new whole array of the parameter's shape and type."""
+        return empty(self._layout.shape, context, self._data[0].dtype)
 
     # -- whole arrays, for the program -----------------------------------------------------------------------------
 
@@ -280,20 +299,20 @@ class TiledParameter:
         with autograd.pause():
             self._write_back()
             if self._whole_data is None:
-                array = empty(self.shape, self._context, self.dtype)
+                array = self._empty(self._context)
                 self._gather(array)
                 self._whole_data = _Whole(_owned(array, self))
                 self._mark_whole()
         whole = self._whole_data
         whole.tiles_win = False
-        whole.recorded = whole.recorded or (self._grad is not None and autograd.is_recording())
+        whole.recorded = whole.recorded or autograd.is_recording()
         _handed_out.add(self)
         return whole.array
 
     def _mark_whole(self) -> None:
         whole = self._whole_data
         if whole is not None and self._grad is not None:
-            gradient = empty(self.shape, self._context, self.dtype)
+            gradient = self._empty(self._context)
             whole.tape_gradient = like(gradient, self._numpy_like)
             autograd.mark_variables([whole.array], [whole.tape_gradient], self.grad_req)
             whole.array._fresh_grad = False
@@ -302,7 +321,7 @@ class TiledParameter:
         with autograd.pause():
             self._write_back()
             if self._whole_gradient is None:
-                array = empty(self.shape, self._context, self.dtype)
+                array = self._empty(self._context)
                 self._layout.gather(self.gradient_tiles(), array)
                 self._whole_gradient = _Whole(like(array, self._numpy_like))
         self._whole_gradient.tiles_win = False
@@ -327,8 +346,8 @@ class TiledParameter:
     def _write_back(self) -> None:
         with autograd.pause():
             for whole, tiles, gather in self._sides():
-                if whole.tiles_win:
-                    gather(legacy(whole.array))
+                if whole.tiles_win or whole.outdated:
+                    self._fill(whole, gather)
                 else:
                     if whole is self._whole_data:
                         self._newest, self._diverges = set(range(len(tiles))), False
@@ -340,7 +359,15 @@ class TiledParameter:
         self._forget_unused()
         with autograd.pause():
             for whole, _, gather in self._sides():
-                gather(legacy(whole.array))
+                if whole.outdated:
+                    self._fill(whole, gather)
+
+    def _fill(self, whole: _Whole, gather: Callable[[NDArray], None]) -> None:
+        """Bring a whole array up to date. By way of a new one: others may have given it a layout of their own."""
+        value = self._empty(self._context)
+        gather(value)
+        value.copyto(legacy(whole.array))
+        whole.outdated = False
 
     def _forget_unused(self) -> None:
         if self._whole_data is not None and not self._whole_data.in_use():
@@ -376,7 +403,7 @@ class TiledParameter:
     def _reduce(self):
         with autograd.pause():
             self._write_back()
-            whole = empty(self.shape, mx.cpu(), self.dtype)
+            whole = self._empty(mx.cpu())
             self._gather(whole)
             return like(whole, mx.util.is_np_array())
 
@@ -384,28 +411,23 @@ class TiledParameter:
         """Set the parameter's value; a wrong shape is refused before anything is changed."""
         self.shape = data.shape
         if not isinstance(data, NDArray):
-            data = mx.nd.array(data, ctx=self._context, dtype=self.dtype)
+            data = mx.nd.array(data, ctx=self._context, dtype=self._data[0].dtype)
         with autograd.pause():
-            data = legacy(data).astype(self.dtype, copy=False)
+            data = legacy(data).astype(self._data[0].dtype, copy=False)
             self._layout.scatter(data, self.tiles())
             self._newest, self._diverges = set(range(len(self._data))), False
             _uneven.discard(self)
-            if self._whole_data is not None:
-                self._whole_data.tiles_win = True
-                self._refresh_data()
-
-    def _refresh_data(self) -> None:
-        self._gather(legacy(self._whole_data.array))
-        self._whole_data.tiles_win = False
+            self.updated()
+            self._refresh()
 
     def zero_grad(self):
         """Set the gradient to 0 on all devices."""
         if self._grad is None:
             return
-        for tile in self.gradient_tiles() + ([legacy(self._whole_gradient.array)] if self._whole_gradient else []):
+        for tile in self.gradient_tiles():
             mx.nd.zeros_like(tile, out=tile)
-        if self._whole_gradient is not None:
-            self._whole_gradient.tiles_win = False
+        self._outdate_gradient()
+        self._refresh()
 
     @property
     def grad_req(self):
@@ -477,7 +499,7 @@ class TiledParameter:
         state["_data"] = [self._reduce().as_in_context(self._context)]
         state["_grad"] = None
         if self._grad is not None:
-            whole = empty(self.shape, self._context, self.dtype)
+            whole = self._empty(self._context)
             self._layout.gather(self.gradient_tiles(), whole)
             state["_grad"] = [like(whole, self._numpy_like)]
         return _copied, (self._plain_class, state)
@@ -562,6 +584,12 @@ def _tiled_class(plain: Type[Parameter]) -> type:
     return _tiled_classes[plain]
 
 
+def type_of(parameter: Parameter) -> Tuple[Shape, type]:
+    """Shape and numpy type of an initialised parameter; one loaded from a file may not know its shape itself."""
+    shape = parameter.layout.shape if is_tiled(parameter) else parameter._data[0].shape
+    return shape, parameter._data[0].dtype
+
+
 def is_tiled(parameter: Parameter) -> bool:
     """Whether a parameter lies in tiles."""
     return isinstance(parameter, TiledParameter)
@@ -610,7 +638,7 @@ class Cut:
     def _cut_again(self):
         parameter = self.parameter
         parameter._write_back()
-        whole = empty(parameter.shape, parameter._context, parameter.dtype)
+        whole = parameter._empty(parameter._context)
         parameter._gather(whole)
         data, gradients = self.layout.cut(whole), None
         if parameter._grad is not None:

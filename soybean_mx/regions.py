@@ -8,15 +8,13 @@ Arrays here are legacy NDArrays; :func:`legacy` gives the legacy view of an ``mx
 """
 from __future__ import annotations
 
-from typing import Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
 from mxnet.ndarray import NDArray
 from mxnet.ndarray import _internal as _ops
 
 Shape = Tuple[int, ...]
-
-_slice = mx.nd.op.slice
 
 
 class Region(NamedTuple):
@@ -88,49 +86,62 @@ def _is_leading(region: Region, shape: Shape) -> bool:
 
 
 def view(whole: NDArray, region: Region) -> NDArray:
-    """The region of an array on the array's own device: a view where it is one piece of memory, or else a copy.
+    """The region of an array on the array's own device, for reading: a view where it is one piece of memory.
 
-    The result is for reading.
+    Only for arrays that no convolution or matrix product has had to do with: on the CPU these may keep arrays in a
+    layout of oneDNN's own, of which MXNet refuses to copy views. For others there is :func:`part`.
+    """
+    if _is_leading(region, whole.shape):
+        return whole._slice(region.begin[0], region.end[0])
+    return part(whole, region)
+
+
+def part(whole: NDArray, region: Region, out: Optional[NDArray] = None) -> NDArray:
+    """The region of any array on the array's own device, for reading: a copy, unless it is all of the array.
+
+    Along one dim after the other: ``slice_axis`` works whatever the array's layout, ``slice`` does not.
     """
     shape = whole.shape
-    if region.end == shape and not any(region.begin):
-        return whole
-    if _is_leading(region, shape):
-        return whole._slice(region.begin[0], region.end[0])
-    return _slice(whole, begin=region.begin, end=region.end)
+    cut = [dim for dim in range(len(shape)) if region.begin[dim] > 0 or region.end[dim] < shape[dim]]
+    result = whole
+    for dim in cut:
+        last = {"out": out} if out is not None and dim == cut[-1] else {}
+        result = mx.nd.slice_axis(result, axis=dim, begin=region.begin[dim], end=region.end[dim], **last)
+    return result
 
 
 def copy_in(whole: NDArray, region: Region, tile: NDArray) -> None:
     """Fill a tile, on any device, with its region of a whole array."""
-    shape = whole.shape
-    if tile.context == whole.context and tile.dtype == whole.dtype and not _is_leading(region, shape) and shape:
-        _slice(whole, begin=region.begin, end=region.end, out=tile)
-    else:
+    if whole.context.device_type != "cpu":
         _ops._copyto(view(whole, region), out=tile)
+    elif tile.context != whole.context or tile.dtype != whole.dtype:
+        _ops._copyto(part(whole, region), out=tile)
+    elif part(whole, region, out=tile) is whole:
+        _ops._copyto(whole, out=tile)
 
 
 def copy_out(tile: NDArray, region: Region, whole: NDArray) -> None:
-    """Write a tile, from any device, into its region of a whole array."""
+    """Write a tile, from any device, into its region of a whole array that nothing else has written to."""
     shape = whole.shape
     if region.end == shape and not any(region.begin):
         _ops._copyto(tile, out=whole)
     elif _is_leading(region, shape):
         _ops._copyto(tile, out=whole._slice(region.begin[0], region.end[0]))
     else:
-        part = tile.as_in_context(whole.context).astype(whole.dtype, copy=False)
-        _ops._slice_assign(whole, part, begin=region.begin, end=region.end, out=whole)
+        source = tile.as_in_context(whole.context).astype(whole.dtype, copy=False)
+        _ops._slice_assign(whole, source, begin=region.begin, end=region.end, out=whole)
 
 
 def add_out(tile: NDArray, region: Region, whole: NDArray) -> None:
     """Add a tile, from any device, to its region of a whole array."""
-    part = tile.as_in_context(whole.context)
+    addend = tile.as_in_context(whole.context)
     if region.end == whole.shape and not any(region.begin):
-        _add(whole, part)
+        _add(whole, addend)
     elif _is_leading(region, whole.shape):
-        _add(whole._slice(region.begin[0], region.end[0]), part)
+        _add(whole._slice(region.begin[0], region.end[0]), addend)
     else:
-        total = _slice(whole, begin=region.begin, end=region.end)
-        _add(total, part)
+        total = part(whole, region)
+        _add(total, addend)
         _ops._slice_assign(whole, total, begin=region.begin, end=region.end, out=whole)
 
 
@@ -140,7 +151,7 @@ def _add(target: NDArray, addend: NDArray) -> None:
 
 def add_in(whole: NDArray, region: Region, tile: NDArray) -> None:
     """Add a region of a whole array to a tile on any device."""
-    _add(tile, view(whole, region).as_in_context(tile.context))
+    _add(tile, part(whole, region).as_in_context(tile.context))
 
 
 def gather(tiles: Iterable[NDArray], regions: Iterable[Region], whole: NDArray) -> None:

@@ -209,8 +209,8 @@ def _update_whole(trainer: Trainer, chosen: List[Tuple[int, TiledParameter]]) ->
     """Update parameters by way of whole arrays on the program's own device."""
     wholes = []
     for index, parameter in chosen:
-        data = empty(parameter.shape, parameter._context, parameter.dtype)
-        gradient = empty(parameter.shape, parameter._context, parameter.dtype)
+        shape, dtype = tiled.type_of(parameter)
+        data, gradient = (empty(shape, trainer._contexts[0], dtype) for _ in range(2))
         parameter.layout.gather(parameter.tiles(), data)
         parameter.layout.gather(parameter.gradient_tiles(), gradient)
         wholes.append((index, gradient, data))
@@ -236,6 +236,8 @@ def _update(self, ignore_stale_grad=False):
             if update is _update_whole:
                 _return_states(self, also_tiled=True)
             update(self, chosen)
+            for _, parameter in chosen:
+                parameter.updated()
         _return_states(self)
         if plain:
             self._updaters[0](*(list(column) for column in zip(*plain)))

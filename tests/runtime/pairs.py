@@ -17,14 +17,15 @@ gluon_front.install()
 _counter = itertools.count()
 
 
-def mlp(sizes: Sequence[int] = (16, 12, 5), batch_norm: bool = False, dropout: float = 0.0) -> Callable:
+def mlp(sizes: Sequence[int] = (16, 12, 5), batch_norm: bool = False, dropout: float = 0.0,
+        activation: str = "relu") -> Callable:
     """A function that makes a multi-layer perceptron with a given prefix."""
 
     def build(prefix: str) -> gluon.HybridBlock:
         net = gluon.nn.HybridSequential(prefix=prefix)
         with net.name_scope():
             for size in sizes[:-1]:
-                net.add(gluon.nn.Dense(size, activation="relu"))
+                net.add(gluon.nn.Dense(size, activation=activation))
                 if batch_norm:
                     net.add(gluon.nn.BatchNorm())
                 if dropout:
@@ -33,6 +34,19 @@ def mlp(sizes: Sequence[int] = (16, 12, 5), batch_norm: bool = False, dropout: f
         return net
 
     return build
+
+
+class Elementwise(gluon.HybridBlock):
+    """A block of operators that MXNet has in half precision on the CPU too."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.weight = self.params.get("weight", shape=(8, 10))
+            self.bias = self.params.get("bias", shape=(8, 10))
+
+    def hybrid_forward(self, F, x, weight, bias):
+        return F.tanh(F.elemwise_add(F.elemwise_mul(x, weight), bias))
 
 
 def convolutional(prefix: str) -> gluon.HybridBlock:
