@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from dataclasses import dataclass, fields
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 import devices
 from learning_rates import MODES
@@ -48,6 +48,20 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} was given, but at least 1 is needed")
     return value
+
+
+def _not_negative(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} was given, but at least 0 is needed")
+    return value
+
+
+def _epochs(text: str) -> Tuple[float, ...]:
+    try:
+        return tuple(float(epoch) for epoch in text.split(",") if epoch.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} was given, but numbers such as 40,60 are needed") from None
 
 
 def build_parser(default_model: str) -> argparse.ArgumentParser:
@@ -92,7 +106,7 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
                        help="size of the validation crop relative to the resized image")
     group.add_argument("--augmentation", choices=["standard", "none"], default="standard",
                        help="standard: random crop and mirror (digits: random shift); none: as in validation")
-    group.add_argument("-j", "--num-data-workers", type=int, default=2,
+    group.add_argument("-j", "--num-data-workers", type=_not_negative, default=2,
                        help="threads that prepare images; with 0 a folder's augmentation is reproducible")
     group.add_argument("--batches-per-epoch", type=_positive, default=None,
                        help="end an epoch after this many batches (default: all of the data; 50 with --benchmark)")
@@ -117,16 +131,15 @@ def _add_optimization_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lr", type=float, default=None, help="learning rate")
     group.add_argument("--lr-mode", default="cosine", choices=MODES, help="course of the learning rate")
     group.add_argument("--lr-decay", type=float, default=0.1, help="factor of each step of --lr-mode step")
-    group.add_argument("--lr-decay-epoch", default="40,60", help="epochs at which --lr-mode step steps")
+    group.add_argument("--lr-decay-epoch", type=_epochs, default="40,60", help="epochs at which --lr-mode step steps")
     group.add_argument("--warmup-epochs", type=float, default=None, help="epochs of linear increase at the start")
     group.add_argument("--warmup-lr", type=float, default=0.0, help="learning rate at the start of the increase")
     group.add_argument("--momentum", type=float, default=None, help="momentum (default: 0.9 where there is one)")
     group.add_argument("--wd", type=float, default=None, help="weight decay")
     group.add_argument("--no-wd", action="store_true", help="no weight decay of biases and BatchNorm")
     group.add_argument("--label-smoothing", type=float, default=0.0, help="mass moved from the label to all classes")
-    group.add_argument("--kv-store", default="device",
-                       help="kvstore of gluon.Trainer; one device needs none, so that only dist_* ones matter")
-    group.add_argument("--seed", type=int, default=0, help="seed of initialisation, order, augmentation and dropout")
+    group.add_argument("--seed", type=_not_negative, default=0,
+                       help="seed of initialisation, order, augmentation and dropout")
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -135,11 +148,12 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--logging-file", default=None, help="file that the log is appended to "
                        "(default: train.log in --save-dir)")
     group.add_argument("--save-dir", default=None, help="folder of checkpoints (default: logs/MODEL)")
-    group.add_argument("--save-frequency", type=int, default=10,
+    group.add_argument("--save-frequency", type=_not_negative, default=10,
                        help="epochs between two checkpoints, the last epoch always; 0: no checkpoints")
     group.add_argument("--resume-params", default=None, help="parameters to start from")
     group.add_argument("--resume-states", default=None, help="trainer states to start from")
-    group.add_argument("--resume-epoch", type=int, default=0, help="number of epochs that were already trained")
+    group.add_argument("--resume-epoch", type=_not_negative, default=0,
+                       help="number of epochs that were already trained")
 
 
 def recipe_for(args: argparse.Namespace) -> Recipe:
@@ -194,11 +208,17 @@ def _conflict(args: argparse.Namespace) -> Optional[str]:
                 "give --devices none, or --mode hybrid.")
     if args.strategy and args.devices is None:
         return f"--strategy {args.strategy} needs several devices; give --devices, for example cpu:2."
+    if args.width <= 0:
+        return f"--width {args.width:g} was given; it must be above 0."
+    if not 0 < args.crop_ratio <= 1:
+        return f"--crop-ratio {args.crop_ratio:g} was given; it must be above 0 and at most 1."
+    if not 0 <= args.label_smoothing < 1:
+        return f"--label-smoothing {args.label_smoothing:g} was given; it must be at least 0 and below 1."
     if args.resume_states and not args.resume_params:
         return "--resume-states was given without --resume-params; give both."
-    if not 0 <= args.resume_epoch < args.num_epochs:
+    if args.resume_epoch >= args.num_epochs:
         return (f"--resume-epoch {args.resume_epoch} was given with --num-epochs {args.num_epochs}; "
-                "it must be at least 0 and smaller, since --num-epochs counts from the first start.")
+                "it must be smaller, since --num-epochs counts from the first start.")
     return None
 
 

@@ -161,6 +161,11 @@ def create(name: str, classes: int, width: float = 1.0) -> mx.gluon.HybridBlock:
     return _from_zoo(name, classes, width)
 
 
+def smallest_image(name: str) -> int:
+    """Height and width that images must have at least for the poolings of `name`; 1 where that is not known."""
+    return 63 if name == "alexnet" else 32 if name.startswith("vgg") else 1
+
+
 def _from_zoo(name: str, classes: int, width: float) -> mx.gluon.HybridBlock:
     known = zoo_names()
     if name not in known:

@@ -92,13 +92,16 @@ class Classifier:
             raise SettingError("--dtype float16 was given, but on CPUs MXNet has no fully connected layer in float16; "
                                "give float32 or float64, or train on GPUs.")
         self.source = open_source(args)
+        smallest = models.smallest_image(args.model)
+        if args.input_size < smallest:
+            raise SettingError(f"--input-size {args.input_size} was given, but {args.model} needs images of at least "
+                               f"{smallest}; give that or more.")
         mx.random.seed(args.seed)
         self.net = self._make_net()
         self.trainer = self._make_trainer()
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=args.label_smoothing == 0)
-        boundaries = tuple(float(epoch) for epoch in args.lr_decay_epoch.split(",") if epoch)
         self.learning_rate = LearningRate(args.lr_mode, args.lr, args.num_epochs, args.warmup_epochs, args.warmup_lr,
-                                          args.lr_decay, boundaries)
+                                          args.lr_decay, args.lr_decay_epoch)
         self._load()
 
     def _make_net(self) -> gluon.HybridBlock:
@@ -117,9 +120,7 @@ class Classifier:
         return net
 
     def _make_trainer(self) -> gluon.Trainer:
-        args = self.args
-        return gluon.Trainer(self.net.collect_params(), args.optimizer, optimizer_settings(args),
-                             kvstore=args.kv_store)
+        return gluon.Trainer(self.net.collect_params(), self.args.optimizer, optimizer_settings(self.args))
 
     def _load(self) -> None:
         args = self.args
@@ -127,7 +128,12 @@ class Classifier:
             if not os.path.isfile(path):
                 raise SettingError(f"There is no file {path} to resume from; give one that a run has saved.")
         if args.resume_params:
-            self.net.load_parameters(args.resume_params, ctx=self.ctx)
+            try:
+                self.net.load_parameters(args.resume_params, ctx=self.ctx)
+            except (AssertionError, ValueError, mx.MXNetError) as error:
+                # MXNet's message may hold a stack trace after its first lines.
+                raise SettingError(f"{args.resume_params} does not fit --model {args.model} at --width {args.width:g}; "
+                                   f"give the flags of the run that saved it: {str(error)[:300]}") from None
         if args.resume_states:
             self.trainer.load_states(args.resume_states)
 

@@ -78,6 +78,12 @@ def test_resumed_run_ends_as_the_uninterrupted_one(optimizer, devices, tmp_path)
     assert_same_parameters(whole / "alexnet-0003.params", resumed / "alexnet-0003.params")
 
 
+def test_parameters_of_another_network_are_refused(tmp_path):
+    train("mlp", tmp_path, "--num-epochs", 1, "--batches-per-epoch", 1)
+    said = message("--devices", "none", "--width", "0.5", "--resume-params", tmp_path / "mlp-0001.params")
+    assert "does not fit --model mlp at --width 0.5" in said
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_image_folder(workers, tmp_path):
     digit_files.write_folder(tmp_path / "images")
@@ -152,4 +158,7 @@ def test_messages():
     if mx.context.num_gpus() == 0:
         assert "give float32 or float64" in message("--devices", "none", "--dtype", "float16")
     assert "unset SOYBEAN_MX" in message("--devices", "none", SOYBEAN_MX="1")
+    assert "numbers such as 40,60" in message("--lr-decay-epoch", "four")
+    assert "at least 63" in message("--devices", "none", "--model", "alexnet", "--input-size", "32")
+    assert "above 0" in message("--width", "0")
     assert "'tpu'" in message("--devices", "tpu:2")
