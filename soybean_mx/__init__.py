@@ -1,11 +1,14 @@
 """Tiled training of ordinary single-device Gluon programs on many devices.
 
-Importing this package imports neither MXNet nor anything heavy. With ``SOYBEAN_MX`` set in the environment it arranges
-for Gluon to be patched when MXNet is imported, see :mod:`soybean_mx.startup`.
+Importing this package imports neither MXNet nor anything heavy. It arranges for Gluon to know the backend
+``soybean_mx`` as soon as MXNet is imported and, with ``SOYBEAN_MX`` set in the environment, to use it for every
+hybridized block; see :mod:`soybean_mx.startup`.
 """
 from __future__ import annotations
 
 import os
+
+from soybean_mx import startup as _startup
 
 __version__ = "0.1.0"
 
@@ -32,7 +35,4 @@ def library_path() -> str:
     return path
 
 
-if os.environ.get("SOYBEAN_MX", "0") not in ("", "0"):
-    from soybean_mx import startup as _startup
-
-    _startup.install()
+_startup.install()

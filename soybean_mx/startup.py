@@ -1,12 +1,13 @@
 """The start-up hook: patches Gluon when MXNet is first imported.
 
-``soybean_mx.pth`` in site-packages imports :mod:`soybean_mx` at the start of every Python process in whose environment
-``SOYBEAN_MX`` is set, and the package then calls :func:`install`. Nothing is imported but the standard library until
-the program imports MXNet. Then, in this order,
+Importing :mod:`soybean_mx` calls :func:`install`; so does ``soybean_mx.pth`` in site-packages, at the start of every
+Python process in whose environment ``SOYBEAN_MX`` is set. Nothing is imported but the standard library until the
+program imports MXNet. Then, in this order,
 
 1. before MXNet loads, ``SOYBEAN_MX_DEVICES`` is parsed, the environment variables that MXNet reads once at its start
    are given values where the user has set none, and NVIDIA's libraries are loaded for MXNet's CUDA build;
-2. after it has loaded, ``soybean_mx.gluon_front.install(contexts)`` patches Gluon.
+2. after it has loaded, ``soybean_mx.gluon_front.install(contexts)`` patches Gluon. Without ``SOYBEAN_MX`` there are no
+   contexts, and only the blocks that are hybridized with ``backend="soybean_mx"`` are concerned.
 
 A device list that cannot be used ends the program with one sentence, at its ``import mxnet``: a program that never
 imports MXNet is not disturbed.
@@ -22,35 +23,33 @@ import warnings
 from typing import List, Optional, Set
 
 from soybean_mx import cuda_libraries
-from soybean_mx.devices import (
-    DEFAULT_CPU_CONTEXTS,
-    VARIABLE,
-    Device,
-    DeviceError,
-    contexts,
-    devices_from_environment,
-)
+from soybean_mx.devices import VARIABLE, Device, DeviceError, contexts, devices_from_environment
 
 # Modules of this package that do not import MXNet, so may be imported before it and at any time.
 _LIGHT = {"soybean_mx." + name for name in ("startup", "devices", "cuda_libraries", "cli", "__main__")}
 
 
 def install() -> None:
-    """Arrange for Gluon to be patched: when MXNet is imported, or at once (with a warning) if it already is.
+    """Arrange for Gluon to be patched: when MXNet is imported, or at once if it already is.
 
-    Calling it again does nothing.
+    That is too late for some settings, and a warning says so where ``SOYBEAN_MX`` is set. A second call does nothing.
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     if "mxnet" in sys.modules:
-        warnings.warn("soybean_mx came after MXNet had been imported, so settings that MXNet reads at its start "
-                      "(MXNET_CPU_TEMP_COPY) could not be made and blocks hybridized before now are not tiled: start "
-                      "the program through `python -m soybean_mx run`, or import soybean_mx first.",
-                      RuntimeWarning, stacklevel=2)
+        if is_on():
+            warnings.warn("soybean_mx came after MXNet had been imported, so settings that MXNet reads at its start "
+                          "(MXNET_CPU_TEMP_COPY) could not be made: start the program through "
+                          "`python -m soybean_mx run`, or import soybean_mx first.", RuntimeWarning, stacklevel=2)
         finder.prepare()
         finder.patch_when_ready()
+
+
+def is_on() -> bool:
+    """Whether ``SOYBEAN_MX`` asks for every hybridized block to be tiled."""
+    return os.environ.get("SOYBEAN_MX", "0") not in ("", "0")
 
 
 def set_environment(devices: Optional[List[Device]]) -> None:
@@ -63,15 +62,16 @@ def set_environment(devices: Optional[List[Device]]) -> None:
     Parameters
     ----------
     devices : list of (str, int) or None
-        The devices asked for; None when they are chosen later.
+        The devices asked for; None when they are chosen later, which leaves the number of threads as it is.
     """
-    if devices is not None and devices[0][0] != "cpu":
+    if devices and devices[0][0] != "cpu":
         return
-    count = len(devices) if devices is not None else DEFAULT_CPU_CONTEXTS
+    count = len(devices or [])
     copies = str(max(64, count))
     os.environ.setdefault("MXNET_CPU_TEMP_COPY", copies)
     os.environ.setdefault("MXNET_CPU_PARALLEL_RAND_COPY", copies)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
+    if count:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -122,7 +122,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def prepare(self) -> None:
         """What must be done before MXNet loads."""
-        self._devices = os.environ.get(VARIABLE)
+        self._devices = os.environ.get(VARIABLE) if is_on() else None
         try:
             set_environment(devices_from_environment(self._devices))
         except DeviceError as error:
@@ -134,7 +134,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return
         self._half_imported += 1
         try:
-            chosen = contexts(self._devices)
+            chosen = contexts(self._devices) if is_on() else None
             importlib.import_module("soybean_mx.gluon_front").install(chosen)
             self._patched = True
         except DeviceError as error:

@@ -162,6 +162,36 @@ def test_importing_the_package_without_the_variable_imports_nothing_heavy():
               env=NOT_SET)
 
 
+@pytest.mark.parametrize("imports", ["import soybean_mx, mxnet", "import mxnet, soybean_mx"])
+def test_importing_the_package_makes_the_backend_known(imports):
+    source = f"import sys\n{FRONT}\nfront.install = lambda devices: print('patched', devices)\n{imports}"
+    assert run_child(source, env={**NOT_SET, "SOYBEAN_MX_DEVICES": "nonsense"}) == "patched None\n"
+
+
+GLUON_PROGRAM = """
+import mxnet as mx
+from mxnet import autograd, gluon
+net = gluon.nn.HybridSequential()
+net.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dense(4))
+net.initialize(mx.init.Xavier())
+net.hybridize()
+trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+data, label = mx.nd.ones((8, 6)), mx.nd.zeros((8,))
+for _ in range(3):
+    with autograd.record():
+        loss = gluon.loss.SoftmaxCrossEntropyLoss()(net(data), label)
+    loss.backward()
+    trainer.step(8)
+print(sorted({str(tile.context) for p in net.collect_params().values() for tile in p.list_data()}))
+"""
+
+
+@pytest.mark.parametrize("devices, contexts", [("cpu:2", "['cpu(0)', 'cpu(1)']"), ("cpu:3,1", "['cpu(1)', 'cpu(3)']")])
+def test_an_unchanged_program_trains_on_the_devices(devices, contexts):
+    assert run_child(RUN_HOOK + GLUON_PROGRAM, env=on(devices)).splitlines()[-1] == contexts
+    assert run_child(RUN_HOOK + GLUON_PROGRAM, env=NOT_SET).splitlines()[-1] == "['cpu(0)']"
+
+
 def run_command(arguments, tmp_path: Path) -> Tuple[int, str, str]:
     environment = {k: v for k, v in os.environ.items() if k not in NOT_SET}
     result = subprocess.run([sys.executable, "-m", "soybean_mx", *arguments], cwd=str(tmp_path),
