@@ -43,6 +43,13 @@ LARGE_IMAGE_RECIPES = {
 }
 
 
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Appends the default, except where the text tells it or there is none."""
+
+    def _get_help_string(self, action: argparse.Action) -> Optional[str]:
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
+
+
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -68,7 +75,7 @@ def build_parser(default_model: str) -> argparse.ArgumentParser:
     """The parser of a script whose ``--model`` is `default_model` when it is not given."""
     parser = argparse.ArgumentParser(
         description="Train an image classifier with Gluon. Without data arguments: scikit-learn's handwritten digits.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_HelpFormatter,
     )
     _add_device_flags(parser)
     _add_data_flags(parser)
