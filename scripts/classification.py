@@ -47,7 +47,9 @@ class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Appends the default, except where the text tells it or there is none."""
 
     def _get_help_string(self, action: argparse.Action) -> Optional[str]:
-        return action.help if action.default in (None, False) else super()._get_help_string(action)
+        if action.default is None or action.default is False:
+            return action.help
+        return super()._get_help_string(action)
 
 
 def _positive(text: str) -> int:
