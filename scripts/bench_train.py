@@ -66,7 +66,6 @@ class Contender:
             OMP_NUM_THREADS=str(self.threads),
             # Without these all CPU contexts wait for each other's temporary space and random numbers.
             MXNET_CPU_TEMP_COPY="64",
-            MXNET_CPU_PARALLEL_RAND_COPY="64",
             SOYBEAN_MX="0",
         )
         if self.kind == "soybean_mx":

@@ -58,9 +58,6 @@ def set_up(devices: Optional[str], strategy: Optional[str]) -> None:
     os.environ["SOYBEAN_MX_DEVICES"] = devices
     if strategy is not None:
         os.environ["SOYBEAN_MX_STRATEGY"] = strategy
-    # With several random number generators, which of them a Dropout gets depends on everything that ran before it, so a
-    # resumed run would draw other masks; with one, also the initial weights are those of plain MXNet.
-    os.environ.setdefault("MXNET_CPU_PARALLEL_RAND_COPY", "1")
     try:
         from soybean_mx import startup
     except ImportError:

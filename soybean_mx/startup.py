@@ -56,8 +56,9 @@ def set_environment(devices: Optional[List[Device]]) -> None:
     """Give values to variables that MXNet reads once, at its start, and that the user has not set.
 
     On the CPU, operators share four pieces of temporary space among all contexts, which then wait for each other;
-    each context gets its own here. Likewise for random number generators. And each context runs its operators on as
-    many threads as there are cores, unless told otherwise: here they share the cores.
+    each context gets its own here. And each context runs its operators on as many threads as there are cores, unless
+    told otherwise: here they share the cores. (MXNET_CPU_PARALLEL_RAND_COPY, the same for random number generators,
+    stays: it would change what a seed draws, the initial weights for one.)
 
     Parameters
     ----------
@@ -67,9 +68,7 @@ def set_environment(devices: Optional[List[Device]]) -> None:
     if devices and devices[0][0] != "cpu":
         return
     count = len(devices or [])
-    copies = str(max(64, count))
-    os.environ.setdefault("MXNET_CPU_TEMP_COPY", copies)
-    os.environ.setdefault("MXNET_CPU_PARALLEL_RAND_COPY", copies)
+    os.environ.setdefault("MXNET_CPU_TEMP_COPY", str(max(64, count)))
     if count:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
 
