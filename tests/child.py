@@ -86,6 +86,7 @@ def _environment(changes: Optional[Dict[str, Optional[str]]]) -> Dict[str, str]:
     result = dict(os.environ)
     # One thread per context: many contexts with many threads each would only fight over the cores.
     result["OMP_NUM_THREADS"] = "1"
+    result["MXNET_SUBGRAPH_VERBOSE"] = "0"  # else every bind prints lines that push the useful ones out of the tail
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     for name, value in (changes or {}).items():
         if value is None:

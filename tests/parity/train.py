@@ -2,9 +2,9 @@
 
     python -m tests.parity.train OUT_FOLDER NAME [NAME ...]
 
-A NAME is ``model-optimizer-dtype`` for plain MXNet, or ``model-optimizer-dtype-devices-strategy`` for the tiled path, as
-in ``mlp-sgd-float64-8-optimal``; several share this process. NAME.npz gets the outputs of every step, the gradients of
-the first step, the gradient of the data, and the parameters and moving statistics after the last.
+A NAME is ``model-optimizer-dtype`` for plain MXNet, or ``model-optimizer-dtype-devices-strategy`` for the tiled path,
+as in ``mlp-sgd-float64-8-optimal``; several share this process. NAME.npz gets the outputs of every step, the gradients
+of the first step, the gradient of the data, and the parameters and moving statistics after the last.
 """
 from __future__ import annotations
 
