@@ -4,12 +4,12 @@
 //
 //   request_fuzz [CASES [FIRST]]
 //
-// Case i depends on i alone: `request_fuzz 1 i` repeats it.
-#include <chrono>
+// Case i depends on i alone: `request_fuzz 1 i` repeats it, and prints its calls.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,17 +19,20 @@
 #include "tests/sample_requests.h"
 
 // The sanitizers end by SIGABRT, whose handler names the case.
-extern "C" const char* __asan_default_options() { return "abort_on_error=1"; }
-extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
+extern "C" SOYBEAN_API const char* __asan_default_options() { return "abort_on_error=1"; }
+extern "C" SOYBEAN_API const char* __ubsan_default_options() {
+  return "abort_on_error=1:print_stacktrace=1";
+}
 
 namespace {
 
 using soybean_tests::Json;
 using Random = std::mt19937;
 
-constexpr double kMostSeconds = 20;  // under sanitizers, on a busy machine
+constexpr double kMostSeconds = 20;  // of the processor, under sanitizers
 
 unsigned long current_case = 0;
+bool print_calls = false;
 
 size_t below(size_t n, Random* random) { return n == 0 ? 0 : (*random)() % n; }
 
@@ -161,14 +164,18 @@ Json random_options(Random* random) {
 
 // Checks the contract of one call; the text that it returned, or "".
 template <typename Call>
-std::string call(const char* name, Call function) {
-  const auto start = std::chrono::steady_clock::now();
+std::string call(const char* name, const std::vector<std::string>& arguments, Call function) {
+  const std::clock_t start = std::clock();
   char* out = nullptr;
   const int status = function(&out);
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   const std::string where = std::string(name) + " in case " + std::to_string(current_case);
-  soybean_tests::check(spent.count() < kMostSeconds, __FILE__, __LINE__,
-                       where + " takes " + std::to_string(spent.count()) + " s");
+  if (print_calls) {
+    for (const std::string& argument : arguments) std::printf("%s\n", argument.c_str());
+    std::printf("%s: %d (%s) in %.2f s\n", name, status, status == 0 ? out : SoybeanLastError(), seconds);
+  }
+  soybean_tests::check(seconds < kMostSeconds, __FILE__, __LINE__,
+                       where + " takes " + std::to_string(seconds) + " s");
   if (status == 0) {
     soybean_tests::check(out != nullptr, __FILE__, __LINE__, where + " returns no text");
     const std::string text = out == nullptr ? "" : out;
@@ -182,13 +189,18 @@ std::string call(const char* name, Call function) {
   return "";
 }
 
+std::string call_rules(const std::string& request) {
+  return call("SoybeanRules", {request},
+              [&](char** out) { return SoybeanRules(request.c_str(), out); });
+}
+
 std::string call_plan(const std::string& request, const std::string& options) {
-  return call("SoybeanPlan",
+  return call("SoybeanPlan", {request, options},
               [&](char** out) { return SoybeanPlan(request.c_str(), options.c_str(), out); });
 }
 
 std::string call_lower(const std::string& request, const std::string& plan, const std::string& options) {
-  return call("SoybeanLower", [&](char** out) {
+  return call("SoybeanLower", {request, plan, options}, [&](char** out) {
     return SoybeanLower(request.c_str(), plan.c_str(), options.c_str(), out);
   });
 }
@@ -199,7 +211,7 @@ void run_case(const Json& request, unsigned long number) {
   const size_t kind = below(4, &random);
   const std::string given = kind == 0 ? mutate_request(request, &random) : request.text();
   const std::string plan = call_plan(given, kind == 1 ? mutate(options, &random) : options.text());
-  if (kind == 0) call("SoybeanRules", [&](char** out) { return SoybeanRules(given.c_str(), out); });
+  if (kind == 0) call_rules(given);
   if (plan.empty()) return;
   const std::string lowered_plan = kind >= 2 ? mutate(Json::parse(plan), &random) : plan;
   call_lower(given, lowered_plan, below(20, &random) == 0 ? mutate(Json::object(), &random) : "{}");
@@ -217,6 +229,7 @@ int main(int argc, char** argv) {
     CHECK(!plan.empty());
     CHECK(!call_lower(request.text(), plan, "{}").empty());
   }
+  print_calls = cases == 1;
   for (current_case = first; current_case < first + cases; ++current_case) {
     run_case(requests[current_case % requests.size()], current_case);
   }
