@@ -149,10 +149,15 @@ def test_a_module_of_ours_may_be_what_imports_mxnet(tmp_path):
 
 
 def test_too_late_is_patched_with_a_warning():
-    source = "import sys, mxnet\n" + FRONT + ("import warnings\nwith warnings.catch_warnings(record=True) as seen:\n"
-                                              "    warnings.simplefilter('always')\n    import soybean_mx\n"
-                                              "print([str(w.message) for w in seen if 'soybean_mx' in str(w.message)])")
-    out = run_child(source, env=on())
+    source = "import os, sys, warnings, mxnet\n" + FRONT + """
+os.environ["SOYBEAN_MX"] = "1"
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    import soybean_mx
+print([str(w.message) for w in seen if "soybean_mx" in str(w.message)])
+"""
+    # Set within the process: an installed hook would have been in time.
+    out = run_child(source, env={**on(), "SOYBEAN_MX": None})
     assert out.startswith("patched [cpu(0), cpu(1)] True\n")
     assert "after MXNet had been imported" in out
 
