@@ -381,3 +381,20 @@ def test_stale_gradients_are_reported():
         before = net[0].weight.data().asnumpy().copy()
         trainer.step(8, ignore_stale_grad=True)
         assert (net[0].weight.data().asnumpy() == before).all()
+
+
+@pytest.mark.parametrize("batch_norm", ["exact", "fused", "local"])
+def test_statistics_are_read_after_they_were_written(batch_norm):
+    """MXNet's executor does not tell its engine that BatchNorm writes its statistics in the backward pass."""
+    def build(prefix):
+        net = gluon.nn.HybridSequential(prefix=prefix)
+        with net.name_scope():
+            net.add(gluon.nn.BatchNorm(), gluon.nn.Conv2D(2, 1))
+        return net
+
+    plain, net = pair(build, samples(32, 32, 16, 16), devices="cpu:2", batch_norm=batch_norm)
+    for step in range(1, 6):
+        with autograd.record():
+            loss = (net(samples(32, 32, 16, 16) + 1) ** 2).sum()
+        loss.backward()
+        assert_close(net[0].running_mean.data().mean(), 1 - 0.9 ** step, 5e-2)
