@@ -32,6 +32,9 @@ _ELEMENTWISE = {
     optimizers.AdaGrad, optimizers.RMSProp, optimizers.AdaDelta, optimizers.Ftrl, optimizers.Adamax,
     optimizers.Nadam, optimizers.Test, optimizers.ccSGD,
 }
+# Tiles of one device that SGD updates in one operator, where the user did not ask for more: there are many tiles, and
+# queueing an operator costs more than a small update (the operator takes 60 at most).
+_SGD_GROUP = 16
 # MXNet's others need the whole tensor: norms (LARS, LAMB, LBSGD), row means (GroupAdaGrad), draws (SGLD).
 _WHOLE = {optimizers.LARS, optimizers.LAMB, optimizers.LBSGD, optimizers.SGLD, optimizers.contrib.GroupAdaGrad}
 
@@ -168,6 +171,8 @@ def _update_tiles(trainer: Trainer, chosen: List[Tuple[int, TiledParameter]]) ->
     for index, parameter in chosen:
         by_type.setdefault(parameter.tiles()[0].dtype, []).append((index, parameter))
     size = max(1, optimizer.aggregate_num)
+    if type(optimizer) is optimizers.SGD and size > 1:
+        size = max(size, _SGD_GROUP)
     for members in by_type.values():
         for start in range(0, len(members), size):
             _update_group(trainer, optimizer, [

@@ -397,4 +397,4 @@ def test_statistics_are_read_after_they_were_written(batch_norm):
         with autograd.record():
             loss = (net(samples(32, 32, 16, 16) + 1) ** 2).sum()
         loss.backward()
-        assert_close(net[0].running_mean.data().mean(), 1 - 0.9 ** step, 5e-2)
+        assert_close(net[0].running_mean.data().mean().asscalar(), 1 - 0.9 ** step, 5e-2)
