@@ -16,6 +16,7 @@ from typing import List
 # (folder below nvidia/, file pattern in its lib/), dependencies first.
 _LIBRARIES = (
     ("cuda_runtime", "libcudart.so.11*"),
+    ("cuda_nvrtc", "libnvrtc-builtins.so.11*"),
     ("cuda_nvrtc", "libnvrtc.so.11*"),
     ("nvtx", "libnvToolsExt.so.1"),
     ("cublas", "libcublasLt.so.11"),
