@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.child import run_child
 
-SEEDS = int(os.environ.get("SOYBEAN_MX_RANDOM_PLANS", "400"))
-HYPOTHESIS = 100
+SEEDS = int(os.environ.get("SOYBEAN_MX_RANDOM_PLANS", "600"))
+HYPOTHESIS = 200
 CHILDREN = 2
 
 
