@@ -3,7 +3,8 @@
 :func:`install` patches ``HybridBlock`` so that a hybridized block that is called with arrays runs as a parallel graph
 over several devices, when soybean_mx is on for it: for every block after ``install(devices)``, which the start-up hook
 calls, or for one block after ``net.hybridize(backend="soybean_mx", devices=...)``. A block that is hybridized for
-another backend stays MXNet's, as does a block that is called with symbols inside another one's trace.
+another backend stays MXNet's, as does a block that is called with symbols inside another one's trace, and, unless it
+is asked for by name, a block without parameters: a loss, or a transformation of single images in a data loader.
 """
 from __future__ import annotations
 
@@ -208,7 +209,7 @@ class TiledGraph:
             gradients |= {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
         plan, program = self._plan(call, gradients)
         signature = _Signature(program, plan, call)
-        cuts = self._cuts(program, bool(gradients), call.recording)
+        cuts = self._cuts(program, bool(gradients))
         tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}
         bound = BoundGraph(program, call.inputs, tiles)
         for cut in cuts.values():
@@ -256,18 +257,18 @@ class TiledGraph:
             if decided is None or (decided.provisional and not provisional):
                 parameter._soybean_tiling = _Tiling(self.settings.contexts, plan["tensors"][name], provisional)
 
-    def _cuts(self, program: Program, trains: bool, recording: bool) -> Dict[str, Cut]:
+    def _cuts(self, program: Program, trains: bool) -> Dict[str, Cut]:
         """New tiles for the parameters that are not tiled yet, or whose provisional tiling is another."""
         cuts = {}
         for name, parameter in self._parameters.items():
             shape, _ = tiled.type_of(parameter)
             places = self._places(program, name, shape)
             if not tiled.is_tiled(parameter):
-                cuts[name] = Cut(parameter, Layout(shape, self.settings.contexts, places), recording)
+                cuts[name] = Cut(parameter, Layout(shape, self.settings.contexts, places))
             elif name in self._auxiliary:
                 parameter.extend(places)
             elif trains and set(places) != set(parameter.layout.places):
-                cuts[name] = Cut(parameter, Layout(shape, self.settings.contexts, places), recording)
+                cuts[name] = Cut(parameter, Layout(shape, self.settings.contexts, places))
         return cuts
 
     @staticmethod
@@ -328,9 +329,16 @@ def _settings_of(block: HybridBlock) -> Optional[_Settings]:
     """How the block is to be tiled; None when it is MXNet's."""
     if block._soybean_settings is not None:
         return block._soybean_settings
-    if _default_devices is None or block._backend is not None:
+    if _default_devices is None or block._backend is not None or not _has_parameters(block):
         return None
     return _default_settings()
+
+
+def _has_parameters(block: HybridBlock) -> bool:
+    """Whether the block or one inside it has a parameter; found out once per hybridization."""
+    if block._soybean_has_parameters is None:
+        block._soybean_has_parameters = any(True for _ in block.collect_params())
+    return block._soybean_has_parameters
 
 
 @functools.lru_cache(maxsize=None)
@@ -423,6 +431,7 @@ def _hybridize(self, active=True, backend=None, clear=True, *args, **kwargs):
     knows (``"optimal"``); ``pins``, tilings of variables that are fixed, by name; ``batch_norm``, ``"exact"`` or
     ``"local"``.
     """
+    self._soybean_has_parameters = None
     if backend != BACKEND:
         self._soybean_settings = None
         _original["hybridize"](self, active, backend, clear, *args, **kwargs)
@@ -469,7 +478,7 @@ def install(devices=None) -> None:
         return
     _original.update(call_cached_op=HybridBlock._call_cached_op, build_cache=HybridBlock._build_cache,
                      hybridize=HybridBlock.hybridize)
-    HybridBlock._soybean_settings = None
+    HybridBlock._soybean_settings = HybridBlock._soybean_has_parameters = None
     HybridBlock._call_cached_op = _call_cached_op
     HybridBlock._build_cache = _build_cache
     HybridBlock.hybridize = _hybridize

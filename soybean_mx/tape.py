@@ -10,7 +10,7 @@ the gradients of the leaves are found step by step, without touching any other g
 heads; then, the latest call first, those reachable from the inputs of a call that has been differentiated. In the end
 MXNet's own pass runs once, from the heads and from all those inputs together. So a variable used before and behind a
 tiled block gets the whole sum, whatever its ``grad_req``, and whether the graph is kept is MXNet's own business. The
-price: operators between two tiled blocks run their backward pass twice.
+price: operators between two tiled blocks run their backward pass twice, of which a BatchNorm among them gives warning.
 
 **Life time.** A call can be forgotten when nothing can reach its leaves any more: neither the program nor the tape.
 MXNet does not tell. The one by which a leaf is multiplied does: its memory belongs to a token, an object that MXNet
@@ -19,6 +19,8 @@ releases with the last reference to the array, and the tape refers to the array 
 from __future__ import annotations
 
 import ctypes
+import functools
+import warnings
 import weakref
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -359,16 +361,26 @@ def _find_leaf_gradients(waiting: Sequence[TiledCall], heads: Sequence[NDArray],
     """Add to ``found`` what the heads contribute to the gradients of the waiting calls' leaves."""
     if not heads or not waiting:
         return
-    behind = {name for head in heads for name in autograd.get_symbol(head).list_arguments()}
+    tapes = [autograd.get_symbol(head) for head in heads]
+    behind = {name for symbol in tapes for name in symbol.list_arguments()}
     targets = [(call, index) for call in waiting for index, name in enumerate(call.leaf_names()) if name in behind]
     if not targets:
         return
+    if any(symbol.list_auxiliary_states() for symbol in tapes):
+        _warn_of_statistics()
     gradients = _original["grad"](list(heads), [call.leaves[index] for call, index in targets], list(grads),
                                   retain_graph=True, create_graph=False, train_mode=train_mode)
     for (call, index), gradient in zip(targets, gradients):
         sums = found.setdefault(call, [None] * len(call.leaves))
         gradient = legacy(gradient)
         sums[index] = gradient if sums[index] is None else sums[index] + gradient
+
+
+@functools.lru_cache(maxsize=None)  # once
+def _warn_of_statistics() -> None:
+    warnings.warn("A BatchNorm (or another operator with moving statistics) outside of tiled blocks has tiled blocks "
+                  "both before and behind it, so its backward pass may run twice and move its statistics twice per "
+                  "step: put it into a hybridized block.", stacklevel=7)
 
 
 def _array_backward(self, out_grad=None, retain_graph=False, train_mode=True):

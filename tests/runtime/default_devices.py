@@ -23,7 +23,7 @@ def main():
     assert gluon_front.plan_of(tiled)["devices"] == 4
     assert_same_parameters(tiled, plain)
 
-    # A hybridized loss and a plain block are tiled and left alone.
+    # A loss without parameters, and a block that is not hybridized, are left alone.
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     loss.hybridize()
     data, label = samples(8, 10), mx.nd.arange(8) % 5
@@ -33,6 +33,7 @@ def main():
         value.backward()
         trainer.step(8)
     assert_same_parameters(tiled, plain)
+    assert not isinstance(loss._cached_op, TiledGraph)
     eager = mlp()("eager_")
     eager.initialize()
     eager(data)

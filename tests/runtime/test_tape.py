@@ -348,6 +348,25 @@ def test_an_expression_on_a_parameter_is_differentiated():
         assert_close(a, b)
 
 
+def test_a_plain_batch_norm_between_tiled_blocks_is_warned_of():
+    nets = pair(mlp(), samples(8, 10))
+    seconds = pair(mlp(), samples(8, 5))
+    tape._warn_of_statistics.cache_clear()
+    for net, second in zip(nets, seconds):
+        between = mx.gluon.nn.BatchNorm()
+        between.initialize()
+        with autograd.record():
+            loss = (second(between(net(samples(8, 10)))) ** 2).sum()
+        if net is nets[0]:
+            loss.backward()
+        else:
+            with pytest.warns(UserWarning, match="BatchNorm"):
+                loss.backward()
+        net.results = [between.gamma.grad(), net[0].weight.grad(), second[0].weight.grad()]
+    for ours, theirs in zip(nets[1].results, nets[0].results):
+        assert_close(ours, theirs, 1e-4)
+
+
 def test_penalty_alone_with_added_gradients():
     nets = pair(mlp(), samples(8, 10))
 
