@@ -384,8 +384,9 @@ def _initialise(block: HybridBlock, params: Sequence[Parameter], args: Tuple[Any
         block._deferred_infer_shape(*flat)
         for parameter in params:
             parameter._finish_deferred_init()
-    for parameter in missing:
-        parameter.list_data()
+    with autograd.pause():  # nothing is recorded on what is looked at here
+        for parameter in missing:
+            parameter.list_data()
 
 
 def _call_cached_op(self, *args):

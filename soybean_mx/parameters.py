@@ -79,10 +79,20 @@ class Layout:
         for (_, region), tile in zip(self.places, tiles):
             tiles_of.copy_in(whole, region, tile)
 
+    def scatter_thriftily(self, whole: NDArray, tiles: Sequence[NDArray]) -> None:
+        """:meth:`scatter`, waiting for each tile: so that no two pieces on the way are in memory at once."""
+        with autograd.pause():
+            for (_, region), tile in zip(self.places, tiles):
+                tiles_of.copy_in(whole, region, tile)
+                tile.wait_to_read()
+
+    def empty(self, dtype: type) -> List[NDArray]:
+        """New tiles without values."""
+        return [empty(region.shape, self.context(position), dtype) for position, (_, region) in enumerate(self.places)]
+
     def cut(self, whole: NDArray) -> List[NDArray]:
         """New tiles with the values of a whole array."""
-        result = [empty(region.shape, self.context(position), whole.dtype)
-                  for position, (_, region) in enumerate(self.places)]
+        result = self.empty(whole.dtype)
         self.scatter(whole, result)
         return result
 
@@ -596,10 +606,23 @@ def is_tiled(parameter: Parameter) -> bool:
 
 
 def install() -> None:
-    """Make ``ParameterDict.zero_grad`` zero handed-out whole gradients too. Calling it again does nothing."""
+    """Patch what MXNet's own code does with parameters. Calling it again does nothing.
+
+    ``ParameterDict.zero_grad`` zeroes handed-out whole gradients too. And a parameter notes when its arrays are
+    fetched while recording: expressions on them may be on the tape when it becomes tiled.
+    """
     original = ParameterDict.zero_grad
     if hasattr(original, "__wrapped__"):
         return
+    fetch = Parameter._check_and_get
+
+    @functools.wraps(fetch)
+    def check_and_get(self, arr_list, ctx):
+        if autograd.is_recording():
+            self._soybean_recorded = True
+        return fetch(self, arr_list, ctx)
+
+    Parameter._check_and_get = check_and_get
 
     @functools.wraps(original)
     def zero_grad(self):
@@ -614,26 +637,27 @@ def install() -> None:
 class Cut:
     """New tiles of a parameter that are not in force yet, so that a failure leaves the parameter as it is.
 
+    The tiles of a parameter that is not tiled yet get their values on :meth:`commit` only. Until then they are memory
+    that nothing has touched, and one parameter after the other exchanges its whole arrays for tiles.
+
     Parameters
     ----------
     parameter : mxnet.gluon.Parameter
         An initialised parameter, tiled (otherwise) or not.
     layout : Layout
         Where its tiles are to be.
-    recording : bool
-        Whether the program records, so that expressions on the whole arrays may be on the tape.
     """
 
-    def __init__(self, parameter: Parameter, layout: Layout, recording: bool):
-        self.parameter, self.layout, self._recording = parameter, layout, recording
+    def __init__(self, parameter: Parameter, layout: Layout):
+        self.parameter, self.layout = parameter, layout
         self._gradients: Optional[List[NDArray]] = None
         with autograd.pause():
             if is_tiled(parameter):
                 self._data, self._gradients = self._cut_again()
             else:
-                self._data = layout.cut(legacy(parameter._data[0]))
+                self._data = layout.empty(parameter._data[0].dtype)
                 if parameter._grad is not None:
-                    self._gradients = layout.cut(legacy(parameter._grad[0]))
+                    self._gradients = layout.empty(parameter._grad[0].dtype)
 
     def _cut_again(self):
         parameter = self.parameter
@@ -679,7 +703,10 @@ class Cut:
         array = parameter._data[0]
         gradient = None if parameter._grad is None else parameter._grad[0]
         parameter._data = parameter._grad = None
-        recorded = gradient is not None and self._recording
+        recorded = gradient is not None and parameter.__dict__.get("_soybean_recorded", False)
+        self.layout.scatter_thriftily(legacy(array), self._data)
+        if gradient is not None:
+            self.layout.scatter_thriftily(legacy(gradient), self._gradients)
         # Our two names and getrefcount's argument each; with more, the program holds the array.
         held = sys.getrefcount(array) > 2 or (gradient is not None and sys.getrefcount(gradient) > 2)
         parameter._numpy_like = isinstance(array, mx.np.ndarray)
