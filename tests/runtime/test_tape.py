@@ -383,3 +383,72 @@ def test_penalty_alone_with_added_gradients():
 
     _both(nets, program)
     assert_same_parameters(nets[1], nets[0])
+
+
+def test_a_retained_chain():
+    first, second = pair(mlp(), samples(8, 10)), pair(mlp((7, 5)), samples(8, 5))
+    gradients = []
+    for one, two in zip(first, second):
+        u = samples(8, 10)
+        u.attach_grad("add")
+        with autograd.record():
+            loss = (two(mx.nd.tanh(one(u * 2))) ** 2).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        gradients.append(u.grad)
+        with pytest.raises(mx.MXNetError):
+            loss.backward()
+    assert_close(gradients[1], gradients[0])
+    assert_same_parameters(first[1], first[0])
+    assert_same_parameters(second[1], second[0])
+
+
+def test_backward_while_recording():
+    nets = pair(mlp(), samples(8, 10))
+
+    def program(net):
+        with autograd.record():
+            loss = (net(samples(8, 10)) ** 2).sum()
+            loss.backward()
+            with autograd.pause():
+                target = net(samples(8, 10))
+            loss = (net(samples(8, 10)) * target).sum()
+            loss.backward()
+
+    _both(nets, program)
+    assert_same_parameters(nets[1], nets[0])
+
+
+def test_adversarial_training():
+    generators, critics = pair(mlp((12, 10)), samples(8, 10)), pair(mlp((7, 1)), samples(8, 10))
+    for generator, critic in zip(generators, critics):
+        trainers = [mx.gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01})
+                    for net in (generator, critic)]
+        for step in range(3):
+            noise, real = samples(8, 10, seed=step), samples(8, 10, seed=50 + step)
+            with autograd.record():
+                fake = generator(noise)
+                loss = (critic(real) - 1).square().mean() + critic(fake.detach()).square().mean()
+            loss.backward()
+            trainers[1].step(1)
+            with autograd.record():
+                loss = (critic(generator(noise)) - 1).square().mean()
+            loss.backward()
+            trainers[0].step(1)
+    assert_same_parameters(generators[1], generators[0], 1e-4)
+    assert_same_parameters(critics[1], critics[0], 1e-4)
+
+
+def test_a_block_unrolled_in_time():
+    nets = pair(mlp((10, 10)), samples(8, 10))
+    for net in nets:
+        trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01})
+        for _ in range(2):
+            state = samples(8, 10)
+            with autograd.record():
+                for _ in range(4):
+                    state = mx.nd.tanh(net(state))
+                loss = state.sum()
+            loss.backward()
+            trainer.step(1)
+    assert_same_parameters(nets[1], nets[0], 1e-4)
