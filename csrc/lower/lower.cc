@@ -40,7 +40,7 @@ class Lowering {
       }
     }
     lower_results();
-    return with_local_sums(without_dead_nodes(graph_));
+    return with_dims_between_devices(with_local_sums(without_dead_nodes(graph_)));
   }
 
  private:

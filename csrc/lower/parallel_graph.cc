@@ -187,6 +187,40 @@ ParallelGraph with_local_sums(const ParallelGraph& graph) {
   return with_distinct_nodes(LocalSums(graph).run());
 }
 
+ParallelGraph with_dims_between_devices(const ParallelGraph& graph) {
+  ParallelGraph out = graph;
+  out.nodes.clear();
+  std::vector<int> position(graph.nodes.size(), -1);
+  const auto moved = [&](Entry e) { return Entry{position[static_cast<size_t>(e.node)], e.index}; };
+  const auto reshape = [&](Entry source, int device, const Shape& shape, const ParallelNode& user) {
+    const ParallelNode& from = out.nodes[static_cast<size_t>(source.node)];
+    ParallelNode node;
+    node.op = shape.empty() ? "_np_reshape" : "expand_dims";
+    node.name = user.name + "~dims" + std::to_string(out.nodes.size());
+    node.device = device;
+    node.attrs = shape.empty() ? Attributes{{"newshape", "()"}} : Attributes{{"axis", "0"}};
+    node.inputs = {source};
+    node.outputs = {{shape, from.outputs[static_cast<size_t>(source.index)].itemsize}};
+    node.requires_grad = from.requires_grad;
+    out.nodes.push_back(std::move(node));
+    return Entry{static_cast<int>(out.nodes.size()) - 1, 0};
+  };
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    ParallelNode node = graph.nodes[i];
+    for (Entry& e : node.inputs) {
+      e = moved(e);
+      const int device = out.nodes[static_cast<size_t>(e.node)].device;
+      const Shape& shape = out.nodes[static_cast<size_t>(e.node)].outputs[static_cast<size_t>(e.index)].shape;
+      if (device == node.device || !shape.empty()) continue;
+      e = reshape(reshape(e, device, {1}, node), node.device, {}, node);
+    }
+    position[i] = static_cast<int>(out.nodes.size());
+    out.nodes.push_back(std::move(node));
+  }
+  for (Entry& e : out.heads) e = moved(e);
+  return out;
+}
+
 std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argument_order) {
   // What each node must follow: the node before it in the order of execution.
   std::vector<int> follows(graph.nodes.size(), -1);

@@ -58,6 +58,9 @@ Traffic traffic(const ParallelGraph& graph);
 constexpr size_t kMaxUses = 4;
 ParallelGraph with_local_sums(const ParallelGraph& graph);
 
+// MXNet cannot copy a tensor without dims between devices: it travels with one.
+ParallelGraph with_dims_between_devices(const ParallelGraph& graph);
+
 // The graph as text for MXNet to load. The order of `nodes` is fixed by control
 // dependencies, and so is the order of the arguments, which decides the order
 // of the backward pass: `argument_order` lists the variables, first to last.

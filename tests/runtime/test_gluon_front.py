@@ -116,7 +116,6 @@ def test_numpy_mode():
     run_child("tests.runtime.numpy_mode", ["training"])
 
 
-@pytest.mark.xfail(reason="MXNet cannot copy arrays without dims between devices; the lowering does not avoid it yet")
 def test_arrays_without_dims():
     run_child("tests.runtime.numpy_mode", ["scalars"])
 
