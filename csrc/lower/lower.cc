@@ -246,7 +246,7 @@ class Lowering {
   Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to, Cache* cache) {
     if (space_.is_fixed(e) && tiling != to) {
       throw Error("tensor '" + serial().tensor_name(e) +
-                  "' is changed in place by its operator and must rest as the operator needs it");
+                  "' goes into its operator as a variable and must rest as the operator needs it");
     }
     for (const Step& step : conversions_.of(e, plan_choices(e)).route(tiling, to)) {
       Tiling next = tiling;

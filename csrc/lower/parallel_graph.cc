@@ -83,7 +83,7 @@ class LocalSums {
     const EdgeUse& use = it->second[0];
     // A variable's gradient must be made on its own device, by a node there.
     const bool local = !use.head && old_.nodes[use.node].device == node.device &&
-                       !has_no_backward_node(old_.nodes[use.node].op);
+                       (!node.requires_grad || has_backward_node(old_.nodes[use.node].op));
     if (it->second.size() == 1 && (local || !node.is_variable())) return;
     const Entry source{position_[static_cast<size_t>(old.node)], old.index};
     spread(source, it->second, node.device, node.is_variable());

@@ -96,13 +96,25 @@ Rule convolution_rule(const OperatorView& op) {
   return read->groups > 1 ? grouped_rule(op, *read) : full_rule(op, *read, false);
 }
 
+bool is_onednn_deconvolution(const TensorType& data) {
+  return data.itemsize == 4 && data.shape.size() == 4;
+}
+
 Rule deconvolution_rule(const OperatorView& op) {
   const auto read = read_attributes(op, false);
-  if (!read) return Rule();
+  // See takes_variable_only(): its weight cannot be put together from tiles.
+  if (!read || is_onednn_deconvolution(op.inputs[0])) return Rule();
   return read->groups > 1 ? grouped_rule(op, *read) : full_rule(op, *read, true);
 }
 
 }  // namespace
+
+bool takes_variable_only(const Graph& graph, int node, size_t input) {
+  const Node& n = graph.node(node);
+  const Node& source = graph.node(n.inputs[input].node);
+  if (source.is_variable() && source.role == Role::kAuxiliary) return true;
+  return n.op == "Deconvolution" && input == 1 && is_onednn_deconvolution(graph.type(n.inputs[0]));
+}
 
 void register_convolution_rules(RuleRegistry* registry) {
   (*registry)["Convolution"] = convolution_rule;

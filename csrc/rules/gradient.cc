@@ -20,8 +20,13 @@ bool stops_gradient(const std::string& op) {
   return operators.count(op) > 0;
 }
 
-bool has_no_backward_node(const std::string& op) { 
-  return op == "add_n" || op == "elemwise_add" || stops_gradient(op);
+bool has_backward_node(const std::string& op) {
+  // Those that weights go into: a copy of a weight costs, one of a small tensor does not.
+  static const std::set<std::string> operators = {
+      "BatchNorm", "Convolution", "Deconvolution", "Embedding",     "FullyConnected",
+      "GroupNorm", "InstanceNorm", "LayerNorm",    "RNN",           "batch_dot",
+      "dot"};
+  return operators.count(op) > 0;
 }
 
 }  // namespace soybean

@@ -90,9 +90,16 @@ Rule find_rule(const Graph& graph, int node, bool training);
 // Whether an operator sends no gradient to its inputs (BlockGrad, argmax).
 bool stops_gradient(const std::string& op);
 
-// Whether MXNet differentiates an operator without a backward node of its own: its
-// inputs' gradients are its output's gradient itself, or a constant.
-bool has_no_backward_node(const std::string& op);
+// Whether the gradients that an operator sends to its inputs are known to be made by
+// a backward node, which MXNet places on the operator's device. Others hand on their
+// output's gradient itself (add_n), or differentiate into ordinary operators
+// (transpose), which MXNet places by guess.
+bool has_backward_node(const std::string& op);
+
+// Whether an input must be a variable itself, not something computed: a state that
+// the operator changes, or the weight of a Deconvolution in single precision, which
+// oneDNN cannot take otherwise.
+bool takes_variable_only(const Graph& graph, int node, size_t input);
 
 // An operator's rule, given its attributes and the types around it.
 struct OperatorView {

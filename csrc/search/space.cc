@@ -146,8 +146,20 @@ bool Space::is_small(Entry e) const {
 }
 
 bool Space::is_fixed(Entry e) const {
-  const Node& node = graph().node(e.node);
-  return node.is_variable() && node.role == Role::kAuxiliary && !uses(e).empty();
+  if (!graph().node(e.node).is_variable()) return false;
+  const std::vector<Use>& all = uses(e);
+  return std::any_of(all.begin(), all.end(), [&](const Use& use) {
+    return use.node >= 0 && takes_variable_only(graph(), use.node, use.input);
+  });
+}
+
+// Whether only operators without a rule use the tensor: it may as well be where
+// they are.
+bool Space::is_used_whole(Entry e) const {
+  const std::vector<Use>& all = uses(e);
+  return !all.empty() && std::all_of(all.begin(), all.end(), [&](const Use& use) {
+    return use.node >= 0 && !program_.rules[static_cast<size_t>(use.node)].known;
+  });
 }
 
 // Operators that may be left uncut although they could be cut: small ones, and
@@ -296,7 +308,7 @@ std::vector<Tiling> Space::tensor_tilings(Entry e) const {
   // A variable that gets a gradient holds each element once, or its copies
   // would have to be kept equal. What is fed or read only may be replicated.
   const bool once = node.role == Role::kParameter || node.requires_grad;
-  const bool owner = is_small(e) || is_fixed(e) || options_.free_operators;
+  const bool owner = is_small(e) || is_fixed(e) || is_used_whole(e) || options_.free_operators;
   return tilings(e, !once, owner);
 }
 

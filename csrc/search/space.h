@@ -45,14 +45,15 @@ class Space {
   // The choices that the conversions of a tensor may pass through.
   std::vector<Choice> conversion_choices(Entry e) const;
 
-  // Whether the tensor is a variable that must never be converted: its operator
-  // changes it in place (the moving statistics of a fused BatchNorm).
+  // Whether the tensor is a variable that must never be converted: an operator
+  // takes nothing but a variable there (the moving statistics of a fused BatchNorm).
   bool is_fixed(Entry e) const;
 
  private:
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;
   bool is_small(Entry e) const;
+  bool is_used_whole(Entry e) const;
   std::vector<Tiling> tilings(Entry e, bool replicated, bool owner) const;
   void find_uses();
   void find_useful_factors();

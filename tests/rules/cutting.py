@@ -127,12 +127,12 @@ def rule_of(case: Case, attrs: Dict[str, str], shapes: Sequence[Sequence[int]], 
     graph = {
         "symbol": symbol_text(case.op, attrs, len(shapes), len(outputs)),
         "shapes": {f"x{i}": [list(s)] for i, s in enumerate(shapes)},
-        "itemsizes": {f"x{i}": [4] for i in range(len(shapes))},
+        "itemsizes": {f"x{i}": [8] for i in range(len(shapes))},
         "variables": {f"x{i}": {"role": "input", "requires_grad": True} for i in range(len(shapes))},
         "training": case.training,
     }
     graph["shapes"][NODE] = [list(s) for s in outputs]
-    graph["itemsizes"][NODE] = [4] * len(outputs)
+    graph["itemsizes"][NODE] = [8] * len(outputs)
     return core.rules(graph)[NODE]
 
 
