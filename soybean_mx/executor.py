@@ -304,17 +304,20 @@ def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDA
 
 @contextmanager
 def _bind_environment(contexts: Sequence[mx.Context], inference: bool):
-    """Settings that MXNet reads while it binds, without which CPU contexts crash or fail.
+    """Settings that MXNet reads while it binds.
 
-    With oneDNN, memory that the planner reuses across CPU contexts can keep a stale layout; reuse is restricted to
-    arrays of the same size. And oneDNN's fused subgraphs, used for inference, cannot infer shapes over contexts.
+    Several devices: operators are not run in bulk, as a copy that another device waits for would wait for the whole
+    bulk. CPU contexts, which crash or fail otherwise: with oneDNN, memory that the planner reuses across them can keep
+    a stale layout, so reuse is restricted to arrays of the same size; and oneDNN's fused subgraphs, used for inference,
+    cannot infer shapes over contexts.
     """
-    if contexts[0].device_type != "cpu":
-        yield
-        return
-    settings = {"NNVM_EXEC_MATCH_RANGE": "0"}
-    if inference:
-        settings["MXNET_SUBGRAPH_BACKEND"] = "NONE"
+    settings = {}
+    if len(contexts) > 1:
+        settings.update(MXNET_EXEC_BULK_EXEC_TRAIN="0", MXNET_EXEC_BULK_EXEC_INFERENCE="0")
+    if contexts[0].device_type == "cpu":
+        settings["NNVM_EXEC_MATCH_RANGE"] = "0"
+        if inference:
+            settings["MXNET_SUBGRAPH_BACKEND"] = "NONE"
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:

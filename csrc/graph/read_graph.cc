@@ -75,8 +75,10 @@ std::vector<TensorType> read_types(const std::string& name, const Members& shape
     for (const Json& extent : all_shapes[i].as_array("a shape of '" + name + "'")) {
       type.shape.push_back(extent.as_int("an extent of '" + name + "'"));
       // A tensor above 2^40 elements is a mistake, and would overflow the byte counts.
-      elements = type.shape.back() > 0 ? elements * type.shape.back() : elements;
-      if (type.shape.back() > (int64_t{1} << 40) || elements > (int64_t{1} << 40)) {
+      constexpr int64_t kMost = int64_t{1} << 40;
+      const int64_t length = type.shape.back();
+      if (length > 0) elements = length > kMost / elements ? kMost + 1 : elements * length;
+      if (elements > kMost) {
         throw Error("tensor '" + name + "' has shape " + shape_text(type.shape) +
                     ": more than 2^40 elements");
       }

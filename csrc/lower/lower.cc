@@ -375,15 +375,21 @@ class Lowering {
   }
 
   // In the order of the groups on every device, so that copies are equal to the bit.
+  // Pair by pair: the gradient of elemwise_add is its output's gradient itself. That
+  // of add_n is a copy for each operand, in memory that may be another operator's
+  // still, so that the gradient reaches the other devices too late.
   Entry summed(const std::vector<Entry>& pieces, int device) {
-    ParallelNode node;
-    node.op = "add_n";
-    node.name = step_node_name(device);
-    node.device = device;
-    node.attrs = {{"num_args", std::to_string(pieces.size())}};
-    node.inputs = pieces;
-    node.outputs = {type(pieces[0])};
-    return add(std::move(node));
+    Entry sum = pieces[0];
+    for (size_t i = 1; i < pieces.size(); ++i) {
+      ParallelNode node;
+      node.op = "elemwise_add";
+      node.name = step_node_name(device) + (i > 1 ? "~" + std::to_string(i) : "");
+      node.device = device;
+      node.inputs = {sum, pieces[i]};
+      node.outputs = {type(pieces[0])};
+      sum = add(std::move(node));
+    }
+    return sum;
   }
 
   Entry arrived(Entry piece, int device) {
