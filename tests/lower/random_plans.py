@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Dict, Iterator, List, Optional
 
+import mxnet as mx
 import numpy as np
 
 from tests.lower.byte_count import count_bytes
@@ -97,7 +98,14 @@ def check_case(case: Case, core) -> Verdict:
         return Verdict([f"an operator failed: {error}"], engine_failed=True)
     except Exception as error:  # whatever the core or MXNet objects to is a failure of this case only
         return Verdict([f"{type(error).__name__}: {str(error).strip()[:2000]}"])
-    errors = compare(run_serial(program, head_grads), tiled, case.dtype)
+    try:
+        serial = run_serial(program, head_grads)
+    except mx.MXNetError as error:
+        # MXNet cannot read every array that oneDNN leaves behind (seed 50175, size 5): the case proves nothing.
+        if "!is_view" not in str(error):
+            raise
+        return Verdict(problems, unstable=True)
+    errors = compare(serial, tiled, case.dtype)
     if errors:
         floor = rounding_floor(case, head_grads)
         beyond = {n: e for n, e in errors.items() if not e <= floor.get(n, 0.0)}
