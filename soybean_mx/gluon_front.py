@@ -348,7 +348,7 @@ def _default_settings() -> _Settings:
 
 def _build(block: HybridBlock, settings: _Settings, args: Tuple[Any, ...]) -> None:
     """Trace the block and initialise its parameters, as ``HybridBlock._build_cache`` does, for the tiled path."""
-    data, out = block._get_graph(*args)
+    data, out = _trace(block, args)
     input_names = [symbol.name for symbol in data]
     expected = out.list_inputs()
     if block._cached_op_args:
@@ -361,6 +361,16 @@ def _build(block: HybridBlock, settings: _Settings, args: Tuple[Any, ...]) -> No
     block._cached_op_args = [(True, order[name]) if name in order else (False, params[name]) for name in expected]
     used = {name: params[name] for name in expected if name not in order}
     block._cached_op = TiledGraph(out, input_names, used, settings)
+
+
+def _trace(block: HybridBlock, args: Tuple[Any, ...]):
+    """The block's symbol; a block that cannot be traced is named, with the reason."""
+    try:
+        return block._get_graph(*args)
+    except (AttributeError, NotImplementedError, TypeError) as error:
+        raise BlockError(f"Block {block.name} was hybridized but cannot be traced ({type(error).__name__}: {error}): "
+                         "its hybrid_forward may use nothing but operators of F on its arguments; write it so, or do "
+                         "not hybridize it.") from error
 
 
 def _check_names(expected: Sequence[str], input_names: Sequence[str], params: Dict[str, Parameter]) -> None:

@@ -304,6 +304,38 @@ def test_bad_input():
     assert_close(net(samples(8, 10)), net(samples(8, 10)))
 
 
+class NotTraceable(gluon.HybridBlock):
+    """Asks for what a symbol does not know."""
+
+    def hybrid_forward(self, F, x):
+        return x * float(x.shape[0])
+
+
+def test_a_block_that_cannot_be_traced_is_named():
+    block = NotTraceable()
+    block.hybridize(backend="soybean_mx", devices="cpu:2")
+    with pytest.raises(BlockError, match=f"{block.name} was hybridized but cannot be traced .*do not hybridize it"):
+        block(samples(8, 10))
+
+
+@pytest.mark.parametrize("devices, units, shape", [
+    ("cpu:16", 2, (2, 3)),  # more devices than any dim has elements
+    ("cpu:13", 2, (2, 3)),
+    ("cpu:4", 1, (1, 1)),  # nothing that could be cut
+    ("cpu:4", 5, (1, 3)),  # a batch of one
+])
+def test_little_or_nothing_to_cut(devices, units, shape):
+    plain, net = pair(mlp(sizes=(units,)), samples(*shape), devices=devices)
+    results = []
+    for block in (plain, net):
+        with autograd.record():
+            loss = (block(samples(*shape)) ** 2).sum()
+        loss.backward()
+        results.append([loss] + [p.grad() for p in parameters(block)])
+    for theirs, ours in zip(*results):
+        assert_close(ours, theirs)
+
+
 def test_parameters_on_several_contexts_are_refused():
     net = mlp()("several_")
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
