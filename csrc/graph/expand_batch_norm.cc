@@ -1,5 +1,6 @@
 #include "graph/expand_batch_norm.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -124,67 +125,125 @@ class Expander {
 
   Entry expand(const Node& node) {
     const BatchNormAttributes a = read_attributes(node);
-    const Entry data = mapped(node.inputs[0]), gamma = mapped(node.inputs[1]);
+    const Entry data = mapped(node.inputs[0]), beta = mapped(node.inputs[2]);
+    const std::string& name = node.name;
+    const Entry gamma = factor(a, mapped(node.inputs[1]), name);
     const size_t rank = type(data).shape.size();
     const size_t axis = static_cast<size_t>(a.axis < 0 ? a.axis + static_cast<int64_t>(rank) : a.axis);
-    const int itemsize = type(gamma).itemsize;  // statistics are kept in gamma's precision
-
-    TensorType row{Shape(rank, 1), itemsize};  // one value per channel, ready to broadcast
-    row.shape[axis] = type(data).shape[axis];
-    const TensorType flat{{row.shape[axis]}, itemsize};
-    const TensorType full{type(data).shape, itemsize};
-    const auto name = [&](const char* part) { return node.name + "_" + part; };
-    const auto widened = [&](Entry vector, const char* part) {
-      return add("Reshape", name(part), {{"shape", shape_text(row.shape)}}, {vector}, row);
-    };
-    const Attributes over_batch{
-        {"axis", std::to_string(axis)}, {"exclude", "True"}, {"keepdims", "True"}};
-
-    const Entry x = cast(data, itemsize, name("in"));
-    const bool batch_statistics = program_.training && !a.use_global_stats;
-    const Entry mean = batch_statistics ? add("mean", name("mean"), over_batch, {x}, row)
-                                        : widened(mapped(node.inputs[3]), "mean");
-    const Entry centred = add("broadcast_sub", name("centred"), {}, {x, mean}, full);
-    Entry var;
-    if (batch_statistics) {
-      const Entry squared = add("square", name("squared"), {}, {centred}, full);
-      var = add("mean", name("var"), over_batch, {squared}, row);
-      // MXNet moves the statistics in BatchNorm's backward pass: never without one.
-      const Entry beta = mapped(node.inputs[2]);
-      if (passes_gradient(data) || passes_gradient(gamma) || passes_gradient(beta)) {
-        add_statistic(mean, flat, node.inputs[3], a.momentum, name("batch_mean"));
-        add_statistic(var, flat, node.inputs[4], a.momentum, name("batch_var"));
-      }
+    // Statistics are kept in gamma's precision.
+    const Entry x = cast(data, type(gamma).itemsize, name + "_in");
+    Entry out;
+    if (!program_.training || a.use_global_stats) {
+      const Entry mean = mapped(node.inputs[3]), var = mapped(node.inputs[4]);
+      out = scaled(centred(x, mean, axis, name), scale(a, gamma, var, name), beta, axis, name);
     } else {
-      var = widened(mapped(node.inputs[4]), "var");
+      const Entry mean = channel_mean(x, axis, name + "_mean");
+      const Entry mean_value = blocked(mean, name + "_mean_value");
+      const Entry d = centred(x, mean_value, axis, name);
+      const Entry squared = add("square", name + "_squared", {}, {d}, type(x));
+      const Entry var = channel_mean(squared, axis, name + "_var");
+      // MXNet moves the statistics in BatchNorm's backward pass: never without one.
+      if (passes_gradient(data) || passes_gradient(gamma) || passes_gradient(beta)) {
+        add_statistic(mean_value, node.inputs[3], a);
+        add_statistic(blocked(var, name + "_var_value"), node.inputs[4], a);
+      }
+      const Entry factor = scale(a, gamma, var, name);
+      out = scaled(d, factor, beta_through(factor, beta, mean, mean_value, name), axis, name);
     }
-    const Entry shifted = add("_plus_scalar", name("var_eps"), {{"scalar", a.eps}}, {var}, row);
-    Entry scale = add("rsqrt", name("rstd"), {}, {shifted}, row);
-    scale = add("elemwise_mul", name("scale"), {}, {scale, scale_of_gamma(a, gamma, widened, name)},
-                row);
-    const Entry scaled = add("broadcast_mul", name("scaled"), {}, {centred, scale}, full);
-    const Entry beta = widened(mapped(node.inputs[2]), "beta");
-    const Entry out = add("broadcast_add", node.name, {}, {scaled, beta}, full);
-    return cast(out, type(data).itemsize, name("out"));
+    return cast(out, type(data).itemsize, name + "_out");
+  }
+
+  void add_statistic(Entry value, Entry variable, const BatchNormAttributes& a) {
+    // MXNet's BatchNorm keeps its momentum in single precision.
+    statistics_.push_back({value, mapped(variable).node, static_cast<float>(a.momentum)});
+  }
+
+  // One value per channel in the shape (1, channels, 1, ...), ready to broadcast.
+  Entry as_row(Entry vector, size_t rank, size_t axis, const std::string& name) {
+    TensorType row{Shape(rank, 1), type(vector).itemsize};
+    row.shape[axis] = type(vector).shape[0];
+    return add("Reshape", name, {{"shape", shape_text(row.shape)}}, {vector}, row);
+  }
+
+  Entry centred(Entry x, Entry mean, size_t axis, const std::string& name) {
+    const Entry row = as_row(mean, type(x).shape.size(), axis, name + "_mean_row");
+    return add("broadcast_sub", name + "_centred", {}, {x, row}, type(x));
+  }
+
+  // gamma * rsqrt(var + eps), by channel.
+  Entry scale(const BatchNormAttributes& a, Entry gamma, Entry var, const std::string& name) {
+    const Entry shifted = add("_plus_scalar", name + "_var_eps", {{"scalar", a.eps}}, {var}, type(var));
+    const Entry r = add("rsqrt", name + "_rstd", {}, {shifted}, type(var));
+    return add("elemwise_mul", name + "_scale", {}, {gamma, r}, type(gamma));
+  }
+
+  // d * factor + beta, by channel. Images in single precision: as a convolution of
+  // one pixel and one channel per group, whose backward pass (sums over the batch and
+  // the pixels) oneDNN does many times faster than MXNet does that of broadcasting.
+  Entry scaled(Entry d, Entry factor, Entry beta, size_t axis, const std::string& name) {
+    const TensorType t = type(d);
+    if (t.shape.size() == 4 && axis == 1 && t.itemsize == 4) {
+      const int64_t channels = t.shape[1];
+      const Entry weight = add("Reshape", name + "_weight", {{"shape", shape_text({channels, 1, 1, 1})}},
+                               {factor}, {{channels, 1, 1, 1}, t.itemsize});
+      const std::string count = std::to_string(channels);
+      return add("Convolution", name,
+                 {{"kernel", "(1, 1)"}, {"num_filter", count}, {"num_group", count}, {"no_bias", "False"}},
+                 {d, weight, beta}, t);
+    }
+    const size_t rank = t.shape.size();
+    const Entry product = add("broadcast_mul", name + "_scaled", {},
+                              {d, as_row(factor, rank, axis, name + "_scale_row")}, t);
+    return add("broadcast_add", name, {}, {product, as_row(beta, rank, axis, name + "_beta_row")}, t);
   }
 
   // With fix_gamma the factor is one, and gamma gets a gradient of zero.
-  template <typename Widened, typename Name>
-  Entry scale_of_gamma(const BatchNormAttributes& a, Entry gamma, Widened widened, Name name) {
-    const Entry row = widened(gamma, "gamma");
-    if (!a.fix_gamma) return row;
-    const TensorType t = type(row);
-    const Entry zero = add("_mul_scalar", name("gamma_zero"), {{"scalar", "0"}}, {row}, t);
-    return add("_plus_scalar", name("gamma_one"), {{"scalar", "1"}}, {zero}, t);
+  Entry factor(const BatchNormAttributes& a, Entry gamma, const std::string& name) {
+    if (!a.fix_gamma) return gamma;
+    const Entry zero = add("_mul_scalar", name + "_zero", {{"scalar", "0"}}, {gamma}, type(gamma));
+    return add("_plus_scalar", name + "_one", {{"scalar", "1"}}, {zero}, type(gamma));
   }
 
-  void add_statistic(Entry value, const TensorType& flat, Entry variable, double momentum,
-                     const std::string& name) {
-    const Entry vector =
-        add("Reshape", name, {{"shape", shape_text(flat.shape)}}, {value}, flat);
-    const Entry blocked = add("BlockGrad", name + "_value", {}, {vector}, flat);
-    // MXNet's BatchNorm keeps its momentum in single precision.
-    statistics_.push_back({blocked, mapped(variable).node, static_cast<float>(momentum)});
+  Entry blocked(Entry e, const std::string& name) { return add("BlockGrad", name, {}, {e}, type(e)); }
+
+  // beta - value(factor) * (mean - value(mean)): beta, and the way to mean.
+  Entry beta_through(Entry factor, Entry beta, Entry mean, Entry mean_value, const std::string& name) {
+    const Entry zero = add("elemwise_sub", name + "_zero_of_mean", {}, {mean, mean_value}, type(mean));
+    const Entry moved = add("elemwise_mul", name + "_zero_of_beta", {},
+                            {blocked(factor, name + "_scale_value"), zero}, type(mean));
+    return add("elemwise_sub", name + "_beta_of_mean", {}, {beta, moved}, type(beta));
+  }
+
+  // The mean of every channel, shape (channels,). Over the pixels of images by pooling,
+  // which MXNet does many times faster than reductions; in two steps, as oneDNN's
+  // backward pass is slow for large windows.
+  Entry channel_mean(Entry x, size_t axis, const std::string& name) {
+    Entry pooled = x;
+    if (axis == 1 && type(x).shape.size() == 4) {
+      pooled = pooled_over(pooled, window(type(x).shape[2]), window(type(x).shape[3]), name + "_of_windows");
+      pooled = pooled_over(pooled, type(pooled).shape[2], type(pooled).shape[3], name + "_of_pixels");
+    }
+    return add("mean", name, {{"axis", std::to_string(axis)}, {"exclude", "True"}}, {pooled},
+               {{type(x).shape[axis]}, type(x).itemsize});
+  }
+
+  // The largest proper divisor up to 32, so that windows are equal.
+  static int64_t window(int64_t extent) {
+    constexpr int64_t kSmallImage = 8;
+    if (extent <= kSmallImage) return 1;
+    for (int64_t d = std::min<int64_t>(32, extent / 2); d > 1; --d) {
+      if (extent % d == 0) return d;
+    }
+    return 1;
+  }
+
+  Entry pooled_over(Entry x, int64_t height, int64_t width, const std::string& name) {
+    if (height == 1 && width == 1) return x;
+    TensorType pooled = type(x);
+    pooled.shape[2] /= height;
+    pooled.shape[3] /= width;
+    const std::string kernel = shape_text({height, width});
+    return add("Pooling", name, {{"pool_type", "avg"}, {"kernel", kernel}, {"stride", kernel}}, {x}, pooled);
   }
 
   const SerialProgram& program_;

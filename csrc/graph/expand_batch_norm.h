@@ -5,9 +5,17 @@
 // result. Written out, the sums over the batch are reductions like any other,
 // which the search may cut and the lowering completes across devices.
 //
-//   training:  mean = mean(x), d = x - mean, var = mean(d^2)
-//   otherwise: mean and var are the moving statistics, d = x - mean
-//   out = d * (gamma * rsqrt(var + eps)) + beta
+//   mean  = mean(x)             over all but the channels, by pooling and a small mean
+//   d     = x - value(mean)     var = mean(d^2)
+//   scale = gamma * rsqrt(var + eps)
+//   beta' = beta - value(scale) * (mean - value(mean))
+//   out   = d * scale + beta'
+//
+// value() stops gradients: what d owes to the mean reaches it through beta', whose
+// value is beta, in a tensor of one element per channel; and var does not depend on
+// the mean to first order. So no full-sized gradient is reduced by broadcasting
+// operators, whose reductions are slow in MXNet. Outside of training, mean and var
+// are the moving statistics, and beta' is beta.
 #ifndef SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_
 #define SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_
 
