@@ -107,7 +107,7 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
     const soybean::Program program = soybean::prepare(text_argument(graph, "the graph"),
                                                       soybean::plan_batch_norm(json));
     const soybean::Plan plan = soybean::read_plan(program, json);
-    return lowered_json(program, plan, soybean::lower(program, plan)).text();
+    return lowered_json(program, soybean::lower(program, plan)).text();
   });
 }
 

@@ -449,8 +449,7 @@ std::vector<int> argument_order(const ParallelGraph& graph) {
   return variables;
 }
 
-Json lowered_json(const Program& program, const Plan& plan, const ParallelGraph& graph) {
-  (void)plan;
+Json lowered_json(const Program& program, const ParallelGraph& graph) {
   Json variables = Json::array(), outputs = Json::array(), statistics = Json::array();
   for (const Tile& tile : graph.variables) {
     Json json = Json::object();

@@ -20,7 +20,7 @@ ParallelGraph lower(const Program& program, const Plan& plan);
 std::vector<int> argument_order(const ParallelGraph& graph);
 
 // The lowered program as docs/interface.md specifies it.
-Json lowered_json(const Program& program, const Plan& plan, const ParallelGraph& graph);
+Json lowered_json(const Program& program, const ParallelGraph& graph);
 
 }  // namespace soybean
 
