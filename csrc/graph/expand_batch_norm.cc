@@ -180,9 +180,11 @@ class Expander {
   // d * factor + beta, by channel. Images in single precision: as a convolution of
   // one pixel and one channel per group, whose backward pass (sums over the batch and
   // the pixels) oneDNN does many times faster than MXNet does that of broadcasting.
+  // Not outside of training: there, MXNet puts a convolution's weight into oneDNN's
+  // layout in place, which a weight that is computed does not bear.
   Entry scaled(Entry d, Entry factor, Entry beta, size_t axis, const std::string& name) {
     const TensorType t = type(d);
-    if (t.shape.size() == 4 && axis == 1 && t.itemsize == 4) {
+    if (program_.training && t.shape.size() == 4 && axis == 1 && t.itemsize == 4) {
       const int64_t channels = t.shape[1];
       const Entry weight = add("Reshape", name + "_weight", {{"shape", shape_text({channels, 1, 1, 1})}},
                                {factor}, {{channels, 1, 1, 1}, t.itemsize});

@@ -304,6 +304,23 @@ def test_bad_input():
     assert_close(net(samples(8, 10)), net(samples(8, 10)))
 
 
+@pytest.mark.parametrize("strategy", ["optimal", "data", "model"])
+def test_prediction_with_channels_in_blocks(strategy):
+    # In prediction oneDNN keeps weights in blocks of 8 or 16 channels, in place: also those put together from tiles.
+    def build(prefix):
+        net = gluon.nn.HybridSequential(prefix=prefix)
+        with net.name_scope():
+            for channels in (8, 16, 32):
+                net.add(gluon.nn.Conv2D(channels, 3, padding=1), gluon.nn.BatchNorm(), gluon.nn.Activation("relu"))
+            net.add(gluon.nn.MaxPool2D(), gluon.nn.Dense(5))
+        return net
+
+    x = samples(8, 3, 12, 12)
+    plain, net = pair(build, x, devices="cpu:4", strategy=strategy)
+    for batch in (8, 8, 5, 8):
+        assert_close(net(x[:batch]), plain(x[:batch]))
+
+
 class NotTraceable(gluon.HybridBlock):
     """Asks for what a symbol does not know."""
 
