@@ -66,14 +66,6 @@ soybean::SearchOptions search_options(const soybean::Json& json) {
   return options;
 }
 
-soybean::Json traffic_json(const soybean::Traffic& t) {
-  soybean::Json bytes = soybean::Json::object();
-  bytes.set("forward", soybean::Json(t.forward));
-  bytes.set("backward", soybean::Json(t.backward));
-  bytes.set("total", soybean::Json(t.forward + t.backward));
-  return bytes;
-}
-
 }  // namespace
 
 int SoybeanVersion(void) { return 1; }
@@ -94,7 +86,7 @@ int SoybeanPlan(const char* graph, const char* options_text, char** out) {
     // What a plan moves is what its parallel graph moves.
     const soybean::Traffic t = soybean::traffic(soybean::lower(program, plan));
     soybean::Json result = write_plan(program, soybean::Mesh(plan.devices), plan);
-    result.set("bytes", traffic_json(t));
+    result.set("bytes", bytes_json(t));
     result.set("messages", soybean::Json(t.messages));
     return result.text();
   });

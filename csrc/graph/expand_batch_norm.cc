@@ -147,8 +147,8 @@ class Expander {
         add_statistic(mean_value, node.inputs[3], a);
         add_statistic(blocked(var, name + "_var_value"), node.inputs[4], a);
       }
-      const Entry factor = scale(a, gamma, var, name);
-      out = scaled(d, factor, beta_through(factor, beta, mean, mean_value, name), axis, name);
+      const Entry slope = scale(a, gamma, var, name);
+      out = scaled(d, slope, beta_through(slope, beta, mean, mean_value, name), axis, name);
     }
     return cast(out, type(data).itemsize, name + "_out");
   }

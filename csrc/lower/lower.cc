@@ -477,16 +477,12 @@ Json lowered_json(const Program& program, const ParallelGraph& graph) {
     statistics.push(region_json(tile.region, std::move(json)));
   }
   const Traffic t = traffic(graph);
-  Json bytes = Json::object();
-  bytes.set("forward", Json(t.forward));
-  bytes.set("backward", Json(t.backward));
-  bytes.set("total", Json(t.forward + t.backward));
   Json out = Json::object();
   out.set("symbol", Json(symbol_json(graph, argument_order(graph))));
   out.set("variables", std::move(variables));
   out.set("outputs", std::move(outputs));
   out.set("statistics", std::move(statistics));
-  out.set("bytes", std::move(bytes));
+  out.set("bytes", bytes_json(t));
   out.set("messages", Json(t.messages));
   return out;
 }

@@ -161,6 +161,14 @@ Traffic traffic(const ParallelGraph& graph) {
   return t;
 }
 
+Json bytes_json(const Traffic& traffic) {
+  Json bytes = Json::object();
+  bytes.set("forward", Json(traffic.forward));
+  bytes.set("backward", Json(traffic.backward));
+  bytes.set("total", Json(traffic.forward + traffic.backward));
+  return bytes;
+}
+
 ParallelGraph without_dead_nodes(const ParallelGraph& graph) {
   std::vector<bool> live(graph.nodes.size(), false);
   for (const Entry& e : graph.heads) live[static_cast<size_t>(e.node)] = true;

@@ -49,6 +49,8 @@ struct Traffic {
   int64_t messages = 0;
 };
 Traffic traffic(const ParallelGraph& graph);
+// The bytes as plans and lowered programs state them (docs/interface.md).
+Json bytes_json(const Traffic& traffic);
 
 // Rewrites the edges so that MXNet's gradient sums are right and stay local:
 // where a tensor has several uses, each use on another device gets it through
