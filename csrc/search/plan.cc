@@ -13,38 +13,36 @@ std::string cuts_text(const Rule& rule, int choice) {
 
 Json tiling_json(const Tiling& tiling) {
   Json out = Json::array();
-  for (const Choice choice : tiling) out.push(Json(choice_text(choice)));
+  for (const std::string& text : tiling_texts(tiling)) out.push(Json(text));
   return out;
 }
 
 Tiling read_tiling(const Json& json, const std::string& what) {
-  Tiling tiling;
-  for (const Json& item : json.as_array(what)) {
-    tiling.push_back(parse_choice(item.as_string(what), what));
+  std::vector<std::string> texts;
+  for (const Json& item : json.as_array(what)) texts.push_back(item.as_string(what));
+  return parse_tiling(texts, what);
+}
+
+Json operator_json(const Rule& rule, const OperatorCuts& cuts) {
+  Json out = Json::array();
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    std::string text = cuts_text(rule, cuts[i]);
+    if (!cuts.is_usual(i)) text += "/" + std::to_string(cuts.level(i));
+    out.push(Json(text));
   }
-  return tiling;
+  return out;
 }
 
 OperatorCuts read_operator(const Rule& rule, const Json& json, const std::string& what) {
-  OperatorCuts cuts;
+  std::vector<int> choices, order;
   for (const Json& item : json.as_array(what)) {
-    const std::string& text = item.as_string(what);
-    if (text == "replicated") {
-      cuts.push_back(kReplicated);
-    } else if (text == "owner") {
-      cuts.push_back(kOwner);
-    } else {
-      const auto it = std::find_if(rule.factors.begin(), rule.factors.end(),
-                                   [&](const Factor& f) { return f.name == text; });
-      if (it == rule.factors.end()) {
-        std::string known;
-        for (const Factor& f : rule.factors) known += f.name + ", ";
-        throw Error(what + " is cut by '" + text + "': " + known + "replicated or owner are possible");
-      }
-      cuts.push_back(static_cast<int>(it - rule.factors.begin()));
-    }
+    std::string text = item.as_string(what);
+    const int level = take_level(&text);
+    // Where no level is given the last cut divides first.
+    order.push_back(level >= 0 ? level : 1000 - static_cast<int>(order.size()));
+    choices.push_back(parse_operator_choice(rule, text, what));
   }
-  return cuts;
+  return OperatorCuts(std::move(choices), order);
 }
 
 // The results in the JSON: outputs by position, statistics are variables.
@@ -89,6 +87,17 @@ void check_tensor(const Mesh& mesh, const Tiling& tiling, const Shape& shape,
 
 }  // namespace
 
+int parse_operator_choice(const Rule& rule, const std::string& text, const std::string& what) {
+  if (text == "replicated") return kReplicated;
+  if (text == "owner") return kOwner;
+  std::string known;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (rule.factors[f].name == text) return static_cast<int>(f);
+    known += rule.factors[f].name + ", ";
+  }
+  throw Error(what + " is cut by '" + text + "': " + known + "replicated or owner are possible");
+}
+
 std::vector<Entry> Program::results() const {
   std::vector<Entry> all = graph().outputs();
   for (const Statistic& s : expanded.statistics) all.push_back(s.value);
@@ -121,45 +130,48 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
 }
 
 Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts) {
-  Tiling tiling;
+  if (!rule.known) return cuts;
+  std::vector<int> choices;
   for (const int choice : cuts) {
     if (choice < 0) {
-      tiling.push_back(choice);
+      choices.push_back(choice);
       continue;
     }
     const TensorRule& t = rule.inputs[input];
     const auto it = std::find(t.dims.begin(), t.dims.end(), choice);
     if (it != t.dims.end()) {
-      tiling.push_back(static_cast<Choice>(it - t.dims.begin()));
+      choices.push_back(static_cast<Choice>(it - t.dims.begin()));
     } else if (t.addend && rule.factors[static_cast<size_t>(choice)].reduced) {
-      tiling.push_back(kOwner);
+      choices.push_back(kOwner);
     } else {
-      tiling.push_back(kReplicated);
+      choices.push_back(kReplicated);
     }
   }
-  return tiling;
+  return Tiling(std::move(choices), cuts.levels());
 }
 
 Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) {
-  Tiling tiling;
+  if (!rule.known) return cuts;
+  std::vector<int> choices;
   for (const int choice : cuts) {
     if (choice < 0) {
-      tiling.push_back(choice);
+      choices.push_back(choice);
       continue;
     }
     const std::vector<int>& dims = rule.outputs[output].dims;
     const auto it = std::find(dims.begin(), dims.end(), choice);
     if (it != dims.end()) {
-      tiling.push_back(static_cast<Choice>(it - dims.begin()));
+      choices.push_back(static_cast<Choice>(it - dims.begin()));
     } else {
-      tiling.push_back(rule.factors[static_cast<size_t>(choice)].reduced ? kPartial : kReplicated);
+      choices.push_back(rule.factors[static_cast<size_t>(choice)].reduced ? kPartial : kReplicated);
     }
   }
-  return tiling;
+  return Tiling(std::move(choices), cuts.levels());
 }
 
-void check_plan(const Program& program, const Mesh& mesh, const Plan& plan) {
+void check_plan(const Program& program, const Plan& plan) {
   const Graph& graph = program.graph();
+  const Mesh& mesh = plan.mesh;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (!node.is_variable()) {
@@ -188,8 +200,9 @@ void check_plan(const Program& program, const Mesh& mesh, const Plan& plan) {
   }
 }
 
-Json write_plan(const Program& program, const Mesh& mesh, const Plan& plan) {
+Json write_plan(const Program& program, const Plan& plan) {
   const Graph& graph = program.graph();
+  const Mesh& mesh = plan.mesh;
   Json cuts = Json::array();
   for (int i = 0; i < mesh.cut_count(); ++i) cuts.push(Json(mesh.parts(i)));
   Json tensors = Json::object(), operators = Json::object(), whole = Json::array();
@@ -200,9 +213,7 @@ Json write_plan(const Program& program, const Mesh& mesh, const Plan& plan) {
       tensors.set(graph.tensor_name(e), tiling_json(plan.tensors.at(e)));
     }
     if (node.is_variable()) continue;
-    Json choices = Json::array();
-    for (const int c : plan.operators[i]) choices.push(Json(cuts_text(program.rules[i], c)));
-    operators.set(node.name, std::move(choices));
+    operators.set(node.name, operator_json(program.rules[i], plan.operators[i]));
     if (!program.rules[i].known) whole.push(Json(node.name));
   }
   Json results = Json::array();
@@ -210,7 +221,7 @@ Json write_plan(const Program& program, const Mesh& mesh, const Plan& plan) {
 
   Json out = Json::object();
   out.set("version", Json(1));
-  out.set("devices", Json(plan.devices));
+  out.set("devices", Json(mesh.devices()));
   out.set("cuts", std::move(cuts));
   out.set("strategy", Json(plan.strategy));
   out.set("exact", Json(plan.exact));
@@ -228,12 +239,35 @@ std::string plan_batch_norm(const Json& plan) {
   return member == nullptr ? "exact" : member->as_string("batch_norm of the plan");
 }
 
+namespace {
+
+Mesh read_mesh(const Json& json) {
+  const Mesh usual(json.at("devices", "the plan").as_int("devices of the plan"));
+  const Json* cuts = json.find("cuts");
+  if (cuts == nullptr) return usual;
+  std::vector<int> parts;
+  for (const Json& item : cuts->as_array("cuts of the plan")) {
+    const int64_t p = item.as_int("a cut of the plan");
+    if (p < 2 || p > usual.devices()) throw Error("a cut of the plan has " + std::to_string(p) + " parts");
+    parts.push_back(static_cast<int>(p));
+  }
+  const Mesh mesh(std::move(parts));
+  if (mesh.devices() != usual.devices()) {
+    throw Error("the cuts of the plan make " + std::to_string(mesh.devices()) + " devices, but it is for " +
+                std::to_string(usual.devices()));
+  }
+  return mesh;
+}
+
+}  // namespace
+
 Plan read_plan(const Program& program, const Json& json) {
   const Graph& graph = program.graph();
   Plan plan;
-  plan.devices = Mesh(json.at("devices", "the plan").as_int("devices of the plan")).devices();
+  plan.mesh = read_mesh(json);
   plan.strategy = json.at("strategy", "the plan").as_string("strategy of the plan");
   plan.batch_norm = plan_batch_norm(json);
+  if (const Json* exact = json.find("exact")) plan.exact = exact->as_bool("exact of the plan");
   if (const Json* boundary = json.find("boundary")) {
     plan.whole_boundary = boundary->as_string("boundary of the plan") == "whole";
   }

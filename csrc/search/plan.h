@@ -17,7 +17,8 @@ namespace soybean {
 // What an operator does at each cut: the factor of its rule that it cuts (an
 // index), or kReplicated (every group computes the same), or kOwner (the first
 // group computes alone).
-using OperatorCuts = std::vector<int>;
+// Cuts of the same factor divide it in the order of their levels (tiling.h).
+using OperatorCuts = Division;
 
 // The serial program, ready to be planned: batch statistics written out, the
 // rule of every node known.
@@ -40,12 +41,16 @@ struct Program {
 // statistics of its own part.
 Program prepare(const std::string& graph_request, const std::string& batch_norm);
 
-// How an operator that is cut so needs its input, and leaves its output.
+// How an operator that is cut so needs its input, and leaves its output. An
+// operator without a rule is computed by the owner: its operands are there.
 Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts);
 Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts);
 
+// The choice of an operator by its name in a plan: a factor, "replicated" or "owner".
+int parse_operator_choice(const Rule& rule, const std::string& text, const std::string& what);
+
 struct Plan {
-  int devices = 1;
+  Mesh mesh{1};
   std::string strategy;
   std::string batch_norm = "exact";
   bool whole_boundary = false;  // variables and outputs whole on the first device
@@ -56,9 +61,9 @@ struct Plan {
 };
 
 // Throws Error naming the tensor or operator that the plan gets wrong.
-void check_plan(const Program& program, const Mesh& mesh, const Plan& plan);
+void check_plan(const Program& program, const Plan& plan);
 
-Json write_plan(const Program& program, const Mesh& mesh, const Plan& plan);
+Json write_plan(const Program& program, const Plan& plan);
 Plan read_plan(const Program& program, const Json& json);
 // The member that the program's preparation depends on.
 std::string plan_batch_norm(const Json& plan);

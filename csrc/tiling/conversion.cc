@@ -1,200 +1,243 @@
 #include "tiling/conversion.h"
 
 #include <algorithm>
-#include <queue>
 
 namespace soybean {
 namespace {
 
-// The elements along an extent that fall into part g of p of each block, when
-// `outer` cuts have divided the extent into blocks first.
-int64_t part_total(const Mesh& mesh, const Tiling& tiling, int cut, int dim, int64_t extent, int g) {
-  std::vector<Range> blocks{{0, extent}};
-  for (int c = mesh.cut_count() - 1; c > cut; --c) {
-    if (tiling[static_cast<size_t>(c)] != dim) continue;
-    std::vector<Range> finer;
-    for (const Range& block : blocks) {
-      for (int i = 0; i < mesh.parts(c); ++i) finer.push_back(part_of(block, mesh.parts(c), i));
-    }
-    blocks.swap(finer);
-  }
-  int64_t total = 0;
-  for (const Range& block : blocks) total += part_of(block, mesh.parts(cut), g).length();
-  return total;
-}
+// The blocks into which `tiling` divides a dim, and the cuts that tell them apart.
+struct Blocks {
+  std::vector<int> cuts;  // the one that divides first at the front
+  std::vector<Range> ranges;
 
-// How many groups of devices hold a copy of their own, and how many exchanges
-// take place at once, over the cuts other than `cut`.
-struct Multiplicity {
-  int64_t copies = 1, exchanges = 1;
+  Blocks(const Mesh& mesh, const Tiling& tiling, int dim, int64_t extent)
+      : cuts(tiling.cuts_of(dim)), ranges{{0, extent}} {
+    for (const int cut : cuts) {
+      std::vector<Range> finer;
+      for (const Range& range : ranges) {
+        for (int g = 0; g < mesh.parts(cut); ++g) finer.push_back(part_of(range, mesh.parts(cut), g));
+      }
+      ranges.swap(finer);
+    }
+  }
 };
 
-Multiplicity multiplicity(const Mesh& mesh, const Tiling& tiling, int cut) {
-  Multiplicity m;
-  for (int c = 0; c < mesh.cut_count(); ++c) {
-    if (c == cut) continue;
-    const Choice choice = tiling[static_cast<size_t>(c)];
-    if (choice == kReplicated || choice == kPartial) m.copies *= mesh.parts(c);
-    if (choice != kOwner) m.exchanges *= mesh.parts(c);
-  }
-  return m;
+int64_t overlap(const Range& a, const Range& b) {
+  return std::max<int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
 }
 
-// Whether `cut` divides or joins neighbouring blocks of `dim`.
-bool innermost(const Tiling& tiling, int cut, int dim) {
-  return std::find(tiling.begin(), tiling.begin() + cut, dim) == tiling.begin() + cut;
-}
-
-bool possible(const Tiling& tiling, const Step& step) {
-  if (step.from == step.to || step.to == kPartial) return false;
-  if (step.from >= 0 && !innermost(tiling, step.cut, step.from)) return false;
-  return step.to < 0 || innermost(tiling, step.cut, step.to);
-}
-
-}  // namespace
-
-Cost step_cost(const Mesh& mesh, const TensorType& type, const Tiling& tiling, const Step& step) {
-  const int64_t p = mesh.parts(step.cut);
-  const Multiplicity m = multiplicity(mesh, tiling, step.cut);
-  const int64_t all = byte_count(type) * m.copies;  // of every exchange together
-  const auto extent = [&](Choice d) { return type.shape[static_cast<size_t>(d)]; };
-  const auto part = [&](Choice d, int g) {
-    return part_total(mesh, tiling, step.cut, d, extent(d), g);
-  };
-
-  if (step.from == kReplicated) return {};
-  if (step.from >= 0 && step.to >= 0) {  // all-to-all: what already is in place stays
-    int64_t kept = 0;
-    for (int g = 0; g < p; ++g) kept += part(step.from, g) * part(step.to, g);
-    return {all - all / extent(step.from) / extent(step.to) * kept, m.exchanges * p * (p - 1)};
-  }
-  if ((step.from >= 0 && step.to == kOwner) || (step.from == kOwner && step.to >= 0)) {
-    const Choice d = std::max(step.from, step.to);
-    return {all - all / extent(d) * part(d, 0), m.exchanges * (p - 1)};
-  }
-  if (step.from == kOwner) return {all * (p - 1), m.exchanges * (p - 1)};
-  if (step.to == kOwner) return {all * (p - 1), m.exchanges * (p - 1)};  // reduce
-  if (step.from == kPartial && step.to == kReplicated) {
-    return {all * p * (p - 1), m.exchanges * p * (p - 1)};
-  }
-  return {all * (p - 1), m.exchanges * p * (p - 1)};  // all-gather, reduce-scatter
-}
-
-ConversionGraph::ConversionGraph(const Mesh& mesh, const TensorType& type,
-                                 const std::vector<Choice>& choices)
-    : mesh_(mesh), type_(type), choices_(choices) {
-  choices_.push_back(kReplicated);
-  std::sort(choices_.begin(), choices_.end());
-  choices_.erase(std::unique(choices_.begin(), choices_.end()), choices_.end());
-  states_ = 1;
-  for (int cut = 0; cut < mesh.cut_count(); ++cut) {
-    if (states_ > (1 << 24) / static_cast<int>(choices_.size())) {
-      throw Error("a tensor of shape " + shape_text(type.shape) + " has too many tilings over " +
-                  std::to_string(mesh.devices()) + " devices to search: use fewer devices");
-    }
-    states_ *= static_cast<int>(choices_.size());
-  }
-}
-
-int ConversionGraph::state_of(const Tiling& tiling) const {
-  if (!fits(mesh_, tiling, type_.shape)) return -1;
-  int state = 0;
-  for (const Choice choice : tiling) {
-    const auto it = std::lower_bound(choices_.begin(), choices_.end(), choice);
-    if (it == choices_.end() || *it != choice) return -1;
-    state = state * static_cast<int>(choices_.size()) + static_cast<int>(it - choices_.begin());
-  }
-  return state;
-}
-
-Tiling ConversionGraph::tiling_of(int state) const {
-  const int base = static_cast<int>(choices_.size());
-  Tiling tiling(static_cast<size_t>(mesh_.cut_count()));
-  for (size_t cut = tiling.size(); cut-- > 0; state /= base) {
-    tiling[cut] = choices_[static_cast<size_t>(state % base)];
-  }
-  return tiling;
-}
-
-std::vector<std::pair<int, Step>> ConversionGraph::neighbours(int state,
-                                                              const Tiling& tiling) const {
-  std::vector<std::pair<int, Step>> out;
-  const int base = static_cast<int>(choices_.size());
-  int weight = 1;
-  for (int cut = mesh_.cut_count() - 1; cut >= 0; --cut, weight *= base) {
-    const int own = state / weight % base;
-    for (int other = 0; other < base; ++other) {
-      const Step step{cut, tiling[static_cast<size_t>(cut)], choices_[static_cast<size_t>(other)]};
-      if (!possible(tiling, step)) continue;
-      Tiling next = tiling;
-      next[static_cast<size_t>(cut)] = step.to;
-      if (fits(mesh_, next, type_.shape)) out.emplace_back(state + (other - own) * weight, step);
-    }
+std::vector<Blocks> blocks_of(const Mesh& mesh, const Shape& shape, const Tiling& tiling) {
+  std::vector<Blocks> out;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    out.emplace_back(mesh, tiling, static_cast<int>(d), shape[d]);
   }
   return out;
 }
 
-const ConversionGraph::Source& ConversionGraph::from(int state) {
-  const auto found = sources_.find(state);
-  if (found != sources_.end()) return found->second;
-  Source& source = sources_[state];
-  source.cost.assign(static_cast<size_t>(states_), kImpossible);
-  source.previous.assign(static_cast<size_t>(states_), -1);
-  source.cost[static_cast<size_t>(state)] = {};
+// The partial cuts that end, whose terms are added.
+std::vector<int> ending_sums(const Tiling& from, const Tiling& to) {
+  std::vector<int> cuts;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i] == kPartial && to[i] != kPartial) cuts.push_back(static_cast<int>(i));
+  }
+  return cuts;
+}
 
-  struct Reached {
-    Cost cost;
-    int state;
-    bool operator<(const Reached& other) const {  // the cheapest first
-      return other.cost < cost || (cost == other.cost && other.state < state);
+// The device that a receiver takes from, but for the cuts that split or sum.
+int nearest_holder(const Mesh& mesh, const Tiling& from, int device) {
+  for (int cut = 0; cut < mesh.cut_count(); ++cut) {
+    if (from[static_cast<size_t>(cut)] == kOwner) device = mesh.with_digit(device, cut, 0);
+  }
+  return device;
+}
+
+int64_t term_count(const Mesh& mesh, const std::vector<int>& cuts) {
+  int64_t n = 1;
+  for (const int cut : cuts) n *= mesh.parts(cut);
+  return n;
+}
+
+}  // namespace
+
+Cost exchange_cost(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to) {
+  const size_t rank = type.shape.size();
+  const std::vector<Blocks> before = blocks_of(mesh, type.shape, from);
+  const int64_t terms = term_count(mesh, ending_sums(from, to));
+  Cost cost;
+  for (int device = 0; device < mesh.devices(); ++device) {
+    if (!holds(mesh, to, device)) continue;
+    int64_t wanted = 1, own = 1, pieces = 1;
+    for (size_t d = 0; d < rank; ++d) {
+      const Range range = device_range(mesh, to, static_cast<int>(d), type.shape[d], device);
+      const Range held = device_range(mesh, from, static_cast<int>(d), type.shape[d], device);
+      int64_t blocks = 0;
+      for (const Range& block : before[d].ranges) blocks += overlap(block, range) > 0 ? 1 : 0;
+      wanted *= range.length();
+      own *= overlap(range, held);
+      pieces *= blocks;
     }
+    if (!holds(mesh, from, device)) own = 0;
+    cost.bytes += (terms * wanted - own) * type.itemsize;
+    cost.messages += terms * pieces - (own > 0 ? 1 : 0);
+  }
+  return cost;
+}
+
+Assembly assembly(const Mesh& mesh, const Shape& shape, const Tiling& from, const Region& wanted,
+                  const Tiling& to, int device) {
+  struct Part {
+    Range range;
+    std::vector<std::pair<int, int>> digits;  // (cut, digit) of its holders
   };
-  std::priority_queue<Reached> queue;
-  queue.push({{}, state});
-  while (!queue.empty()) {
-    const Reached at = queue.top();
-    queue.pop();
-    if (source.cost[static_cast<size_t>(at.state)] < at.cost) continue;
-    const Tiling tiling = tiling_of(at.state);
-    for (const auto& [next, step] : neighbours(at.state, tiling)) {
-      const Cost cost = at.cost + step_cost(mesh_, type_, tiling, step);
-      if (cost < source.cost[static_cast<size_t>(next)]) {
-        source.cost[static_cast<size_t>(next)] = cost;
-        source.previous[static_cast<size_t>(next)] = at.state;
-        queue.push({cost, next});
+  std::vector<std::vector<Part>> parts(shape.size());
+  Assembly out;
+  size_t pieces = 1;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const Blocks blocks(mesh, from, static_cast<int>(d), shape[d]);
+    const Range range{wanted.begin[d], wanted.end[d]};
+    for (size_t b = 0; b < blocks.ranges.size(); ++b) {
+      if (overlap(blocks.ranges[b], range) == 0) continue;
+      Part part{{std::max(range.begin, blocks.ranges[b].begin),
+                 std::min(range.end, blocks.ranges[b].end)}, {}};
+      size_t rest = b;
+      for (size_t i = blocks.cuts.size(); i-- > 0;) {
+        const int p = mesh.parts(blocks.cuts[i]);
+        part.digits.emplace_back(blocks.cuts[i], static_cast<int>(rest % static_cast<size_t>(p)));
+        rest /= static_cast<size_t>(p);
       }
+      parts[d].push_back(std::move(part));
     }
+    out.grid.push_back(static_cast<int64_t>(parts[d].size()));
+    pieces *= parts[d].size();
   }
-  return source;
+
+  const std::vector<int> sums = ending_sums(from, to);
+  const int64_t terms = term_count(mesh, sums);
+  for (int64_t term = 0; term < terms; ++term) {
+    int holder = nearest_holder(mesh, from, device);
+    int64_t rest = term;
+    for (size_t i = sums.size(); i-- > 0; rest /= mesh.parts(sums[i])) {
+      holder = mesh.with_digit(holder, sums[i], static_cast<int>(rest % mesh.parts(sums[i])));
+    }
+    std::vector<Piece> row;
+    for (size_t n = 0; n < pieces; ++n) {
+      Piece piece{holder, {Shape(shape.size()), Shape(shape.size())}};
+      size_t index = n;
+      for (size_t d = shape.size(); d-- > 0; index /= parts[d].size()) {
+        const Part& part = parts[d][index % parts[d].size()];
+        piece.region.begin[d] = part.range.begin;
+        piece.region.end[d] = part.range.end;
+        for (const auto& [cut, digit] : part.digits) {
+          piece.source = mesh.with_digit(piece.source, cut, digit);
+        }
+      }
+      row.push_back(std::move(piece));
+    }
+    out.terms.push_back(std::move(row));
+  }
+  return out;
 }
 
-Cost ConversionGraph::cost(const Tiling& from_tiling, const Tiling& to_tiling) {
-  if (from_tiling == to_tiling) return {};
-  const int a = state_of(from_tiling), b = state_of(to_tiling);
-  if (a < 0 || b < 0) return kImpossible;
-  return from(a).cost[static_cast<size_t>(b)];
+namespace {
+
+// The exchanges of one way to convert, and whether every stage has room.
+class Route {
+ public:
+  Route(const Mesh& mesh, const TensorType& type, const Tiling& from)
+      : mesh_(mesh), type_(type), at_(from) {}
+
+  const Tiling& at() const { return at_; }
+  bool possible() const { return possible_; }
+  const Conversion& result() const { return result_; }
+
+  void go(const Tiling& next) {
+    if (next == at_) return;
+    possible_ = possible_ && fits(mesh_, next, type_.shape);
+    if (!possible_) return;
+    result_.cost = result_.cost + exchange_cost(mesh_, type_, at_, next);
+    result_.stages.push_back(next);
+    at_ = next;
+  }
+
+ private:
+  const Mesh& mesh_;
+  const TensorType& type_;
+  Tiling at_;
+  Conversion result_;
+  bool possible_ = true;
+};
+
+// The target with the cuts that are to be gathered still where they are: split
+// as now, inside of the target's own splits, or held by the owner.
+Tiling before_gathers(const Tiling& now, const Tiling& to) {
+  std::vector<int> choices = to.choices(), order = to.levels();
+  const int inside = static_cast<int>(to.size());
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] != kReplicated) continue;
+    choices[i] = now[i];
+    order[i] = inside + now.level(i);
+  }
+  return Tiling(std::move(choices), order);
 }
 
-std::vector<Step> ConversionGraph::route(const Tiling& from_tiling, const Tiling& to_tiling) {
-  std::vector<Step> steps;
-  if (from_tiling == to_tiling) return steps;
-  const int a = state_of(from_tiling);
-  int b = state_of(to_tiling);
-  if (a < 0 || b < 0 || is_impossible(from(a).cost[static_cast<size_t>(b)])) {
-    throw Error("internal error: no conversion of a tensor of shape " + shape_text(type_.shape));
+// Reduces, exchanges, gathers; sums that end up replicated are reduced onto `via`.
+Route stepwise(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to,
+               Choice via) {
+  Route route(mesh, type, from);
+  for (int cut = mesh.cut_count() - 1; cut >= 0; --cut) {
+    const size_t i = static_cast<size_t>(cut);
+    if (from[i] != kPartial) continue;
+    const Tiling next = route.at().with(cut, to[i] == kReplicated ? via : to[i]);
+    // Without room on `via` the sum is added up by every device.
+    route.go(fits(mesh, next, type.shape) ? next : route.at().with(cut, kReplicated));
   }
-  const Source& source = from(a);
-  while (b != a) {
-    const int before = source.previous[static_cast<size_t>(b)];
-    const Tiling tiling = tiling_of(before), next = tiling_of(b);
-    for (int cut = 0; cut < mesh_.cut_count(); ++cut) {
-      const size_t c = static_cast<size_t>(cut);
-      if (tiling[c] != next[c]) steps.push_back({cut, tiling[c], next[c]});
+  route.go(before_gathers(route.at(), to));
+  // A split is taken off where it is innermost.
+  for (bool gathered = true; gathered;) {
+    gathered = false;
+    for (int cut = 0; cut < mesh.cut_count() && !gathered; ++cut) {
+      const size_t i = static_cast<size_t>(cut);
+      const Tiling& at = route.at();
+      if (at[i] == to[i]) continue;
+      const bool innermost = at[i] < 0 || at.cuts_of(at[i]).back() == cut;
+      if (!innermost) continue;
+      route.go(at.with(cut, kReplicated));
+      gathered = route.possible();
     }
-    b = before;
   }
-  std::reverse(steps.begin(), steps.end());
-  return steps;
+  route.go(to);
+  return route;
+}
+
+}  // namespace
+
+Conversion conversion(const Mesh& mesh, const TensorType& type, const Tiling& from,
+                      const Tiling& to) {
+  if (from == to) return {};
+  std::vector<Choice> ways;
+  bool sums = false;
+  for (size_t i = 0; i < from.size(); ++i) sums = sums || (from[i] == kPartial && to[i] == kReplicated);
+  if (sums) {
+    for (size_t d = 0; d < type.shape.size(); ++d) ways.push_back(static_cast<Choice>(d));
+    ways.push_back(kOwner);
+  }
+  ways.push_back(kReplicated);
+  Conversion best;
+  bool found = false;
+  const auto consider = [&](const Route& route) {
+    if (!route.possible() || (found && !(route.result().cost < best.cost))) return;
+    best = route.result();
+    found = true;
+  };
+  for (const Choice via : ways) consider(stepwise(mesh, type, from, to, via));
+  Route direct(mesh, type, from);
+  direct.go(to);
+  consider(direct);
+  if (!found) {
+    throw Error("internal error: no conversion of a tensor of shape " + shape_text(type.shape) +
+                " from " + tiling_text(from) + " to " + tiling_text(to));
+  }
+  return best;
 }
 
 }  // namespace soybean

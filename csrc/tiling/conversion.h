@@ -1,9 +1,19 @@
 // Conversions: turning one tiling of a tensor into another.
 //
-// A conversion is a sequence of *steps*. A step changes the choice of one cut,
-// by an exchange among the p devices that differ in that cut's digit only:
+// An *exchange* changes the choices of any number of cuts at once. Every device
+// that holds something afterwards takes what it lacks from the nearest device
+// that holds it; where a cut was a partial sum and is one no longer, it takes
+// the terms of all groups and adds them. For tilings t and u of a tensor, an
+// exchange moves
 //
-//   split d    -> replicated  all-gather        (p-1) A M bytes
+//   sum over devices D that hold u:  q |u(D)| - |t(D) and u(D)|
+//
+// bytes, where t(D) is the region that D holds (empty for none) and q the number
+// of terms (the product of p over the partial cuts that end). For one cut of p
+// these are the collectives, for a tensor of A bytes of which M copies exist
+// over the other cuts (SoyBean's one-cut conversion costs, for p = 2):
+//
+//   split d    -> replicated  all-gather        (p-1) A M
 //   split d    -> split d'    all-to-all        about A M (p-1)/p
 //   split d    -> owner       gather            A M minus the owner's part
 //   replicated -> split, owner   local          0
@@ -13,29 +23,25 @@
 //   partial    -> replicated  all-reduce        p (p-1) A M
 //   partial    -> owner       reduce            (p-1) A M
 //
-// for a tensor of A bytes of which M copies exist over the other cuts
-// (SoyBean's one-cut conversion costs, for p = 2). A step that splits or joins
-// dim d is possible only where the cut's blocks are neighbours: when no earlier
-// cut splits d (see tiling.h).
+// A *conversion* is a few exchanges: partial sums are reduced onto splits, what
+// is to be split otherwise is exchanged, and what is to be replicated is gathered.
+// Without partial sums no way to convert moves fewer bytes than the one exchange,
+// as every device receives exactly what it lacks; the division into steps of one
+// cut costs no more bytes and fewer messages.
 //
 // The backward pass sends the gradient of each transfer the other way, so a
-// step costs the same bytes again when the tensor has a gradient.
+// conversion costs the same bytes again when the tensor has a gradient.
 #ifndef SOYBEAN_TILING_CONVERSION_H_
 #define SOYBEAN_TILING_CONVERSION_H_
 
-#include <map>
 #include <vector>
 
 #include "tiling/tiling.h"
 
 namespace soybean {
 
-struct Step {
-  int cut;
-  Choice from, to;
-};
-
-// What a step or a plan costs. Compared by bytes, then by messages.
+// What a conversion or a plan costs. Compared by value (bytes, where nothing
+// else is said), then by messages.
 struct Cost {
   int64_t bytes = 0;     // over all devices, one direction
   int64_t messages = 0;  // transfers between two devices
@@ -51,36 +57,33 @@ inline bool operator==(Cost a, Cost b) { return a.bytes == b.bytes && a.messages
 constexpr Cost kImpossible{int64_t{1} << 54, 0};
 inline bool is_impossible(Cost c) { return c.bytes >= kImpossible.bytes; }
 
-// The cost of a step out of `tiling` (whose choice at step.cut is step.from).
-Cost step_cost(const Mesh& mesh, const TensorType& type, const Tiling& tiling, const Step& step);
+// What one exchange moves. `to` may be partial only where `from` is.
+Cost exchange_cost(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to);
 
-// The cheapest conversions of one tensor type, found by Dijkstra's algorithm
-// over the tilings that use only the given choices (and kReplicated).
-class ConversionGraph {
- public:
-  ConversionGraph(const Mesh& mesh, const TensorType& type, const std::vector<Choice>& choices);
-
-  // The cheapest way from one tiling to another; kImpossible when `from` or
-  // `to` uses a choice that was not given, or does not fit the shape.
-  Cost cost(const Tiling& from, const Tiling& to);
-  std::vector<Step> route(const Tiling& from, const Tiling& to);
-
- private:
-  struct Source {
-    std::vector<Cost> cost;     // by state
-    std::vector<int> previous;  // the state before, or -1
-  };
-  int state_of(const Tiling& tiling) const;  // -1 when it is not one of ours
-  Tiling tiling_of(int state) const;
-  const Source& from(int state);
-  std::vector<std::pair<int, Step>> neighbours(int state, const Tiling& tiling) const;
-
-  const Mesh& mesh_;
-  TensorType type_;
-  std::vector<Choice> choices_;
-  int states_;
-  std::map<int, Source> sources_;
+// A piece of a tensor that an exchange brings to a device.
+struct Piece {
+  int source;     // the device that sends it, or the receiver itself
+  Region region;  // within the tensor
 };
+
+// What `device` puts together in an exchange: for each term of the sum (one,
+// where no partial sum ends), a grid of pieces that fill its region. The last
+// dim varies fastest.
+struct Assembly {
+  std::vector<int64_t> grid;               // the number of pieces along each dim
+  std::vector<std::vector<Piece>> terms;
+};
+Assembly assembly(const Mesh& mesh, const Shape& shape, const Tiling& from, const Region& wanted,
+                  const Tiling& to, int device);
+
+// The tilings that a conversion goes through, from the first exchange's result
+// to `to` (none when from == to), and what it moves. Deterministic.
+struct Conversion {
+  std::vector<Tiling> stages;
+  Cost cost;
+};
+Conversion conversion(const Mesh& mesh, const TensorType& type, const Tiling& from,
+                      const Tiling& to);
 
 }  // namespace soybean
 

@@ -5,20 +5,104 @@
 
 namespace soybean {
 
-Mesh::Mesh(int64_t devices) : devices_(static_cast<int>(devices)) {
+namespace {
+
+std::vector<int> prime_factors(int64_t devices) {
   if (devices < 1 || devices > 4096) {
     throw Error("the number of devices is " + std::to_string(devices) + ": 1 to 4096 are possible");
   }
-  int rest = devices_;
-  for (int p = 2; rest > 1; ++p) {
-    for (; rest % p == 0; rest /= p) cuts_.push_back(p);
+  std::vector<int> factors;
+  for (int p = 2; devices > 1; ++p) {
+    for (; devices % p == 0; devices /= p) factors.push_back(p);
   }
+  return factors;
+}
+
+}  // namespace
+
+Mesh::Mesh(int64_t devices) : Mesh(prime_factors(devices)) {}
+
+Mesh::Mesh(std::vector<int> cuts, std::vector<int> levels)
+    : cuts_(std::move(cuts)), levels_(std::move(levels)) {
+  levels_.resize(cuts_.size(), levels_.empty() ? 0 : levels_.back());
+  int64_t devices = 1;
+  for (const int p : cuts_) {
+    bool prime = p > 1;
+    for (int q = 2; q * q <= p; ++q) prime = prime && p % q != 0;
+    if (!prime) throw Error("a cut has " + std::to_string(p) + " parts: primes are possible");
+    devices *= p;
+    if (devices > 4096) {
+      throw Error("the cuts make more than 4096 devices: 1 to 4096 are possible");
+    }
+  }
+  devices_ = static_cast<int>(devices);
+  count();
+}
+
+void Mesh::count() {
   stride_.resize(cuts_.size());
   int stride = 1;
   for (size_t i = cuts_.size(); i-- > 0;) {
     stride_[i] = stride;
     stride *= cuts_[i];
   }
+  for (int cut = 0; cut < cut_count(); ++cut) {
+    const auto alike = [&](const std::vector<int>& c) {
+      return parts(c[0]) == parts(cut) && level(c[0]) == level(cut);
+    };
+    auto it = std::find_if(classes_.begin(), classes_.end(), alike);
+    if (it == classes_.end()) it = classes_.insert(classes_.end(), std::vector<int>());
+    it->push_back(cut);
+    class_of_.push_back(static_cast<int>(it - classes_.begin()));
+  }
+}
+
+Division::Division(std::vector<int> choices) : choices_(std::move(choices)) {
+  std::vector<int> order(choices_.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = -static_cast<int>(i);
+  rank(order);
+}
+
+Division::Division(std::vector<int> choices, const std::vector<int>& levels)
+    : choices_(std::move(choices)) {
+  rank(levels);
+}
+
+void Division::rank(const std::vector<int>& order) {
+  levels_.assign(choices_.size(), 0);
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    for (size_t j = 0; j < choices_.size() && choices_[i] >= 0; ++j) {
+      levels_[i] += choices_[j] == choices_[i] && order[j] < order[i] ? 1 : 0;
+    }
+  }
+}
+
+bool Division::has(int choice) const {
+  return std::find(choices_.begin(), choices_.end(), choice) != choices_.end();
+}
+
+std::vector<int> Division::cuts_of(int choice) const {
+  std::vector<int> cuts;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (choices_[i] == choice) cuts.push_back(static_cast<int>(i));
+  }
+  std::sort(cuts.begin(), cuts.end(), [this](int a, int b) {
+    return levels_[static_cast<size_t>(a)] < levels_[static_cast<size_t>(b)];
+  });
+  return cuts;
+}
+
+bool Division::is_usual(size_t cut) const {
+  if (choices_[cut] < 0) return true;
+  const std::vector<int> cuts = cuts_of(choices_[cut]);
+  return std::is_sorted(cuts.rbegin(), cuts.rend());
+}
+
+Division Division::with(int cut, int choice) const {
+  std::vector<int> choices = choices_, order = levels_;
+  choices[static_cast<size_t>(cut)] = choice;
+  order[static_cast<size_t>(cut)] = static_cast<int>(choices.size());
+  return Division(std::move(choices), order);
 }
 
 std::string choice_text(Choice choice) {
@@ -40,6 +124,44 @@ Choice parse_choice(const std::string& text, const std::string& what) {
   throw Error(what + " is tiled '" + text + "': 'split DIM', 'replicated' or 'owner' are possible");
 }
 
+int take_level(std::string* text) {
+  const size_t slash = text->rfind('/');
+  if (slash == std::string::npos || slash + 1 == text->size() || slash + 3 < text->size() ||
+      text->find_first_not_of("0123456789", slash + 1) != std::string::npos) {
+    return -1;
+  }
+  const int level = std::atoi(text->c_str() + slash + 1);
+  text->resize(slash);
+  return level;
+}
+
+std::vector<std::string> tiling_texts(const Tiling& tiling) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < tiling.size(); ++i) {
+    texts.push_back(choice_text(tiling[i]));
+    if (!tiling.is_usual(i)) texts.back() += "/" + std::to_string(tiling.level(i));
+  }
+  return texts;
+}
+
+Tiling parse_tiling(const std::vector<std::string>& texts, const std::string& what) {
+  std::vector<int> choices, order;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    std::string text = texts[i];
+    const int level = take_level(&text);
+    choices.push_back(parse_choice(text, what));
+    // Where no level is given the last cut divides first.
+    order.push_back(level >= 0 ? level : static_cast<int>(1000 - i));
+  }
+  return Tiling(std::move(choices), order);
+}
+
+std::string tiling_text(const Tiling& tiling) {
+  std::string text;
+  for (const std::string& choice : tiling_texts(tiling)) text += (text.empty() ? "" : ", ") + choice;
+  return "(" + text + ")";
+}
+
 Shape Region::shape() const {
   Shape s(begin.size());
   for (size_t d = 0; d < begin.size(); ++d) s[d] = end[d] - begin[d];
@@ -52,12 +174,18 @@ Range part_of(Range whole, int p, int g) {
   return Range{begin, begin + base + (g < longer ? 1 : 0)};
 }
 
-Range device_range(const Mesh& mesh, const std::vector<int>& choices, int value, int64_t extent,
+Range device_range(const Mesh& mesh, const Division& division, int value, int64_t extent,
                    int device) {
   Range range{0, extent};
-  for (int cut = mesh.cut_count() - 1; cut >= 0; --cut) {
-    if (choices[static_cast<size_t>(cut)] == value) {
+  const int cuts = static_cast<int>(division.size());
+  for (int level = 0, found = 1; found > 0; ++level) {
+    found = 0;
+    for (int cut = 0; cut < cuts; ++cut) {
+      const size_t i = static_cast<size_t>(cut);
+      if (division[i] != value || division.level(i) != level) continue;
       range = part_of(range, mesh.parts(cut), mesh.digit(device, cut));
+      found = 1;
+      break;
     }
   }
   return range;

@@ -7,11 +7,12 @@
 // A *tiling* gives, for each cut, what becomes of a tensor: split on a dim,
 // replicated, held by the first group only (owner), or a partial sum.
 //
-// Where several cuts split the same dim, the last cut divides first: its parts
-// are the outermost blocks of the dim, those of cut 0 the innermost. So an
-// all-gather that goes through the cuts in order 0, 1, ... (slowest link first,
-// while the pieces are small) joins neighbouring blocks at every step, and so
-// does a reduce-scatter in the opposite order. Parts differ by one at most.
+// Where several cuts split the same dim, one divides first: its parts are the
+// outermost blocks of the dim, and the next cut divides each of them. The order
+// is part of the tiling, as *levels*: level 0 divides first. A cut can be taken
+// off a dim, or put onto it, at little cost where it is the innermost, so that
+// the levels decide what a conversion moves (tiling/conversion.h). Parts differ
+// by one element at most.
 #ifndef SOYBEAN_TILING_TILING_H_
 #define SOYBEAN_TILING_TILING_H_
 
@@ -27,10 +28,14 @@ class Mesh {
  public:
   // The prime factors of `devices`, ascending. Throws Error outside 1..4096.
   explicit Mesh(int64_t devices);
+  // These cuts, each prime. `levels`: for each cut, the level of the machine that
+  // it crosses; cuts of equal size on one level are alike.
+  explicit Mesh(std::vector<int> cuts, std::vector<int> levels = {});
 
   int devices() const { return devices_; }
   int cut_count() const { return static_cast<int>(cuts_.size()); }
   int parts(int cut) const { return cuts_[static_cast<size_t>(cut)]; }
+  int level(int cut) const { return levels_[static_cast<size_t>(cut)]; }
   int digit(int device, int cut) const {
     return device / stride_[static_cast<size_t>(cut)] % parts(cut);
   }
@@ -38,11 +43,18 @@ class Mesh {
   int with_digit(int device, int cut, int digit) const {
     return device + (digit - this->digit(device, cut)) * stride_[static_cast<size_t>(cut)];
   }
+  // Cuts that may be exchanged for each other: equal parts on one level. Each
+  // class lists its cuts, ascending.
+  const std::vector<std::vector<int>>& classes() const { return classes_; }
+  int class_of(int cut) const { return class_of_[static_cast<size_t>(cut)]; }
 
  private:
-  int devices_;
-  std::vector<int> cuts_;
-  std::vector<int> stride_;
+  void count();
+
+  int devices_ = 1;
+  std::vector<int> cuts_, levels_, stride_;
+  std::vector<std::vector<int>> classes_;
+  std::vector<int> class_of_;
 };
 
 // What a cut does to a tensor: a dim (0, 1, ...) that it splits, or one of these.
@@ -51,10 +63,58 @@ constexpr Choice kReplicated = -1;
 constexpr Choice kOwner = -2;
 constexpr Choice kPartial = -3;
 
-using Tiling = std::vector<Choice>;  // one Choice per cut
+// One choice per cut, and the order in which the cuts with the same choice
+// divide. A tiling of a tensor chooses dims, an operator's cuts choose factors.
+class Division {
+ public:
+  Division() = default;
+  // The usual order: the last cut divides first.
+  Division(std::vector<int> choices);  // NOLINT: a list of choices is a division
+  // `levels`: by cut; only their order among cuts with the same choice matters.
+  Division(std::vector<int> choices, const std::vector<int>& levels);
+
+  size_t size() const { return choices_.size(); }
+  int operator[](size_t cut) const { return choices_[cut]; }
+  // How many cuts with the same choice divide before this one; 0 unless it divides.
+  int level(size_t cut) const { return levels_[cut]; }
+  const std::vector<int>& choices() const { return choices_; }
+  const std::vector<int>& levels() const { return levels_; }
+  std::vector<int>::const_iterator begin() const { return choices_.begin(); }
+  std::vector<int>::const_iterator end() const { return choices_.end(); }
+  bool has(int choice) const;
+  // The cuts with this choice, the one that divides first at the front.
+  std::vector<int> cuts_of(int choice) const;
+  // Whether the cuts with the same choice as `cut` divide in the usual order.
+  bool is_usual(size_t cut) const;
+  // This division with another choice for one cut, which divides last.
+  Division with(int cut, int choice) const;
+
+  friend bool operator==(const Division& a, const Division& b) {
+    return a.choices_ == b.choices_ && a.levels_ == b.levels_;
+  }
+  friend bool operator!=(const Division& a, const Division& b) { return !(a == b); }
+  friend bool operator<(const Division& a, const Division& b) {
+    return a.choices_ != b.choices_ ? a.choices_ < b.choices_ : a.levels_ < b.levels_;
+  }
+
+ private:
+  void rank(const std::vector<int>& order);
+
+  std::vector<int> choices_, levels_;
+};
+
+using Tiling = Division;
 
 std::string choice_text(Choice choice);                       // "split 0", "replicated", ...
 Choice parse_choice(const std::string& text, const std::string& what);
+
+// The choices as texts, "split 0/1" with the level where the order is not the usual one.
+std::vector<std::string> tiling_texts(const Tiling& tiling);
+Tiling parse_tiling(const std::vector<std::string>& texts, const std::string& what);
+std::string tiling_text(const Tiling& tiling);  // "(split 0, replicated)"
+
+// Takes "/1" off the end of `text`; -1 when there is none.
+int take_level(std::string* text);
 
 // A range of each dim: begin[d] <= i < end[d].
 struct Region {
@@ -65,14 +125,14 @@ struct Region {
 
 struct Range {
   int64_t begin, end;
-  int64_t length() const { return end - begin; }
+  int64_t length() const { return end > begin ? end - begin : 0; }
 };
 
 // Part g of p of a range, as even as possible, longer parts first.
 Range part_of(Range whole, int p, int g);
 
 // The range of 0..extent-1 that the cuts with choice == value leave to a device.
-Range device_range(const Mesh& mesh, const std::vector<int>& choices, int value, int64_t extent,
+Range device_range(const Mesh& mesh, const Division& division, int value, int64_t extent,
                    int device);
 
 // Whether `device` holds anything of a tensor tiled so (not when it is outside
