@@ -180,13 +180,28 @@ Tiling before_gathers(const Tiling& now, const Tiling& to) {
   return Tiling(std::move(choices), order);
 }
 
-// Reduces, exchanges, gathers; sums that end up replicated are reduced onto `via`.
+// The cuts with this choice in `from`, in the order in which `to` divides by them.
+std::vector<int> in_target_order(const Tiling& from, const Tiling& to, Choice choice) {
+  std::vector<int> cuts = from.cuts_of(choice);
+  std::sort(cuts.begin(), cuts.end(), [&to](int a, int b) {
+    const int la = to.level(static_cast<size_t>(a)), lb = to.level(static_cast<size_t>(b));
+    return la != lb ? la < lb : a > b;
+  });
+  return cuts;
+}
+
+// Cuts copies down, reduces sums, exchanges, gathers; sums that end up replicated
+// are reduced onto `via`.
 Route stepwise(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to,
                Choice via) {
   Route route(mesh, type, from);
-  for (int cut = mesh.cut_count() - 1; cut >= 0; --cut) {
+  Tiling sliced = from;
+  for (const int cut : in_target_order(from, to, kReplicated)) {
+    sliced = sliced.with(cut, to[static_cast<size_t>(cut)]);
+  }
+  if (from.has(kPartial) && fits(mesh, sliced, type.shape)) route.go(sliced);
+  for (const int cut : in_target_order(from, to, kPartial)) {
     const size_t i = static_cast<size_t>(cut);
-    if (from[i] != kPartial) continue;
     const Tiling next = route.at().with(cut, to[i] == kReplicated ? via : to[i]);
     // Without room on `via` the sum is added up by every device.
     route.go(fits(mesh, next, type.shape) ? next : route.at().with(cut, kReplicated));

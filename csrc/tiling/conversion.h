@@ -23,8 +23,9 @@
 //   partial    -> replicated  all-reduce        p (p-1) A M
 //   partial    -> owner       reduce            (p-1) A M
 //
-// A *conversion* is a few exchanges: partial sums are reduced onto splits, what
-// is to be split otherwise is exchanged, and what is to be replicated is gathered.
+// A *conversion* is a few exchanges: copies are cut down, partial sums reduced onto
+// splits, what is to be split otherwise is exchanged, and what is to be replicated is
+// gathered.
 // Without partial sums no way to convert moves fewer bytes than the one exchange,
 // as every device receives exactly what it lacks; the division into steps of one
 // cut costs no more bytes and fewer messages.

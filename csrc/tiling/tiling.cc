@@ -72,7 +72,9 @@ void Division::rank(const std::vector<int>& order) {
   levels_.assign(choices_.size(), 0);
   for (size_t i = 0; i < choices_.size(); ++i) {
     for (size_t j = 0; j < choices_.size() && choices_[i] >= 0; ++j) {
-      levels_[i] += choices_[j] == choices_[i] && order[j] < order[i] ? 1 : 0;
+      // Of equal ones the last cut divides first, as usual.
+      const bool before = order[j] != order[i] ? order[j] < order[i] : j > i;
+      levels_[i] += choices_[j] == choices_[i] && before ? 1 : 0;
     }
   }
 }

@@ -1,0 +1,60 @@
+// conversion_bound() against conversion() on random meshes, shapes and tilings:
+// never more, and equal where the tilings are aligned and everything is even.
+#include <cstdio>
+#include <random>
+
+#include "tiling/counts.h"
+
+namespace {
+
+using soybean::Choice;
+using soybean::Tiling;
+
+std::mt19937_64 random_numbers(7);
+
+int draw(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random_numbers); }
+
+Tiling random_tiling(size_t cuts, int rank, bool partial) {
+  std::vector<int> choices, order;
+  for (size_t i = 0; i < cuts; ++i) {
+    choices.push_back(draw(partial ? -3 : -2, rank - 1));
+    order.push_back(draw(0, 100));
+  }
+  return Tiling(choices, order);
+}
+
+}  // namespace
+
+int main() {
+  const std::vector<std::vector<int>> meshes = {{2}, {3}, {2, 2}, {2, 3}, {3, 3}, {2, 2, 2}, {2, 2, 3}, {2, 2, 2, 2}};
+  int checked = 0, aligned = 0, failed = 0;
+  for (int round = 0; round < 40000; ++round) {
+    const soybean::Mesh mesh(meshes[static_cast<size_t>(draw(0, static_cast<int>(meshes.size()) - 1))]);
+    const int rank = draw(1, 3);
+    soybean::TensorType type;
+    for (int d = 0; d < rank; ++d) type.shape.push_back(draw(0, 1) ? 48 * draw(1, 3) : draw(1, 40));
+    const size_t cuts = static_cast<size_t>(mesh.cut_count());
+    const Tiling from = random_tiling(cuts, rank, true), to = random_tiling(cuts, rank, false);
+    if (!fits(mesh, from, type.shape) || !fits(mesh, to, type.shape)) continue;
+    const size_t dims = static_cast<size_t>(rank);
+    const soybean::Counts a(mesh, from, dims), b(mesh, to, dims);
+    const int64_t bound = conversion_bound(mesh, type, a, b).bytes;
+    const int64_t exact = conversion(mesh, type, from, to).cost.bytes;
+    ++checked;
+    bool equal = is_aligned(from, to, dims) && is_even(mesh, type.shape, from, to);
+    // A sum that is added up whole by each device needs a dim with room to be cheap.
+    for (size_t i = 0; i < cuts; ++i) equal = equal && (from[i] != soybean::kPartial || to[i] >= 0);
+    // The cuts that are held whole by the first group must be the same on both sides.
+    for (size_t i = 0; i < cuts; ++i) equal = equal && (from[i] == soybean::kOwner) == (to[i] == soybean::kOwner);
+    aligned += equal;
+    if (bound > exact || (equal && bound != exact && a == b)) {
+      if (failed++ < 10) {
+        std::printf("%s: %s -> %s: bound %lld, moves %lld\n", soybean::shape_text(type.shape).c_str(),
+                    tiling_text(from).c_str(), tiling_text(to).c_str(), static_cast<long long>(bound),
+                    static_cast<long long>(exact));
+      }
+    }
+  }
+  std::printf("%d conversions checked, %d aligned; %d failed\n", checked, aligned, failed);
+  return failed == 0 ? 0 : 1;
+}
