@@ -33,6 +33,8 @@ struct Factor {
   // where parts of unequal length would not line up with that dim's own tiles.
   bool even = false;
   bool batch = false;  // the sample dim: what data parallelism cuts
+  // An image dim over which windows run: cutting it takes a halo from the neighbours.
+  bool spatial = false;
 };
 
 // Which factor runs along each dim of one tensor.
