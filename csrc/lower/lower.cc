@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "lower/exchange.h"
+#include "search/halo.h"
 #include "tiling/conversion.h"
 
 namespace soybean {
@@ -114,7 +115,7 @@ class Lowering {
     const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(index)];
     std::vector<Tiles> inputs;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      inputs.push_back(converted(node.inputs[k], needed(index, k)));
+      inputs.push_back(with_halo(index, k, converted(node.inputs[k], needed(index, k))));
     }
     std::vector<Tiles> outputs(node.outputs.size(),
                                Tiles(static_cast<size_t>(mesh_.devices()), kAbsent));
@@ -123,7 +124,7 @@ class Lowering {
       const Entry local = add(local_operator(index, device, inputs));
       for (size_t k = 0; k < outputs.size(); ++k) {
         const Entry out{local.node, static_cast<int>(k)};
-        outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, out);
+        outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, own_part(index, device, out));
       }
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
@@ -152,8 +153,7 @@ class Lowering {
       }
     }
     for (size_t k = 0; k < node.outputs.size(); ++k) {
-      const Tiling tiling = made({index, static_cast<int>(k)});
-      const Region region = device_region(mesh_, tiling, node.outputs[k].shape, device);
+      const Region region = halos(index).made(k, device);
       local.outputs.push_back({region.shape(), node.outputs[k].itemsize});
     }
     if (rule.known) restate_attributes(index, device, all_addends, &local);
@@ -179,6 +179,31 @@ class Lowering {
     if (!all_addends) {
       for (const auto& [key, value] : rule.without_addends) local->attrs[key] = value;
     }
+  }
+
+  Halos halos(int index) const {
+    return Halos(program_, mesh_, index, plan_.operators[static_cast<size_t>(index)]);
+  }
+
+  // The tiles of an input with the rows of neighbours that windows reach.
+  Tiles with_halo(int index, size_t input, const Tiles& tiles) {
+    const Halos halo = halos(index);
+    if (!halo.has(input)) return tiles;
+    const Entry e = serial().node(index).inputs[input];
+    const Tiling tiling = needed(index, input);
+    std::vector<Region> wanted;
+    for (int device = 0; device < mesh_.devices(); ++device) wanted.push_back(halo.needed(input, device));
+    return exchange(mesh_, serial().type(e).shape, tiling, tiling, wanted, tiles,
+                    exchange_name(e) + "~halo", &graph_);
+  }
+
+  // What an operator made without the rows that other groups make.
+  Entry own_part(int index, int device, Entry out) {
+    const size_t output = static_cast<size_t>(out.index);
+    const Shape& shape = serial().node(index).outputs[output].shape;
+    const Region own = device_region(mesh_, made({index, out.index}), shape, device);
+    const std::string name = node_of(graph_, out).name + "~own" + std::to_string(out.index);
+    return sliced(out, halos(index).made(output, device), own, name, &graph_);
   }
 
   // A group's average over its range, as its share of the whole average.
