@@ -33,7 +33,9 @@ struct Factor {
   // where parts of unequal length would not line up with that dim's own tiles.
   bool even = false;
   bool batch = false;  // the sample dim: what data parallelism cuts
-  bool spatial = false;  // windows run along it (Rule::windows): cutting it takes halos
+  // An image dim over which windows run (Rule::windows): cutting it takes a halo from
+  // the neighbours.
+  bool spatial = false;
 };
 
 // A window that runs along a dim of an input: row j of the output, which is what

@@ -1,168 +1,413 @@
 #include "search/elimination.h"
 
 #include <algorithm>
+#include <queue>
 #include <set>
 
 namespace soybean {
 namespace {
 
-// A variable that has been eliminated: its best value, for every combination of
-// the variables that its tables mentioned.
-struct Eliminated {
-  int variable;
-  std::vector<int> scope;  // ascending
-  std::vector<int> best;
+size_t index(int v) { return static_cast<size_t>(v); }
+
+int64_t capped(int64_t cost) { return std::min(cost, kForbidden); }
+
+// ---- orders ------------------------------------------------------------------
+
+// An order of elimination and the entries of all tables that it makes.
+struct Order {
+  std::vector<int> variables;
+  double entries = 0;
 };
 
-class Eliminator {
+class Ordering {
  public:
-  Eliminator(const std::vector<int>& domains, std::vector<CostTable> tables, size_t limit)
-      : domains_(domains), tables_(std::move(tables)), limit_(limit), by_variable_(domains.size()) {
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      for (const int v : tables_[t].variables) by_variable_[index(v)].insert(t);
-    }
+  Ordering(const std::vector<int>& domains, const std::vector<CostTable>& tables, bool least_fill)
+      : domains_(domains), least_fill_(least_fill), neighbours_(domains.size()) {
+    for (const CostTable& t : tables) connect(t.variables);
   }
 
-  std::optional<Assignment> run() {
-    std::set<int> left;
-    for (size_t v = 0; v < domains_.size(); ++v) left.insert(static_cast<int>(v));
-    while (!left.empty()) {
-      const int v = *std::min_element(left.begin(), left.end(), [&](int a, int b) {
-        const double sa = table_size(a), sb = table_size(b);
-        return sa != sb ? sa < sb : a < b;
-      });
-      if (table_size(v) * domains_[index(v)] > static_cast<double>(limit_)) return std::nullopt;
+  // Gives up, with infinite entries, when they exceed `most`.
+  Order run(double most) {
+    Order order;
+    for (size_t v = 0; v < domains_.size(); ++v) push(static_cast<int>(v));
+    std::vector<bool> done(domains_.size(), false);
+    while (!queue_.empty()) {
+      const auto [score, v] = queue_.top();
+      queue_.pop();
+      if (done[index(v)] || score != score_[index(v)]) continue;
+      done[index(v)] = true;
+      order.variables.push_back(v);
+      order.entries += table_entries(v) * domains_[index(v)];
+      if (order.entries > most) break;
       eliminate(v);
-      left.erase(v);
     }
-    Cost total{};
-    for (const CostTable& t : tables_) {
-      if (t.variables.empty() && !t.costs.empty()) total = total + t.costs[0];
-    }
-    if (is_impossible(total)) return std::nullopt;
-    return Assignment{trace_back(), total};
+    return order;
   }
 
  private:
-  static size_t index(int v) { return static_cast<size_t>(v); }
+  using Scored = std::pair<double, int>;
 
-  std::vector<int> scope_of(int v) const {
-    std::set<int> scope;
-    for (const size_t t : by_variable_[index(v)]) {
-      scope.insert(tables_[t].variables.begin(), tables_[t].variables.end());
+  void connect(const std::vector<int>& variables) {
+    for (const int a : variables) {
+      for (const int b : variables) {
+        if (a != b) neighbours_[index(a)].insert(b);
+      }
     }
-    scope.erase(v);
-    return {scope.begin(), scope.end()};
   }
 
-  // The entries of the table that eliminating v makes; cached until a table of
-  // v changes.
-  double table_size(int v) {
-    auto [it, fresh] = sizes_.emplace(v, 1.0);
-    if (fresh) {
-      for (const int other : scope_of(v)) it->second *= domains_[index(other)];
-    }
-    return it->second;
+  double table_entries(int v) const {
+    double n = 1;
+    for (const int other : neighbours_[index(v)]) n *= domains_[index(other)];
+    return n;
   }
 
-  // Where an entry of `table` lies for an assignment counted over `scope`.
-  std::vector<size_t> strides(const CostTable& table, const std::vector<int>& scope) const {
-    std::vector<size_t> out(scope.size(), 0);
-    size_t stride = 1;
-    for (size_t i = table.variables.size(); i-- > 0;) {
-      const auto it = std::find(scope.begin(), scope.end(), table.variables[i]);
-      out[static_cast<size_t>(it - scope.begin())] = stride;
-      stride *= index(domains_[index(table.variables[i])]);
+  // The entries of the pairs that eliminating v would newly connect.
+  double fill(int v) const {
+    double n = 0;
+    const std::set<int>& around = neighbours_[index(v)];
+    for (auto a = around.begin(); a != around.end(); ++a) {
+      for (auto b = std::next(a); b != around.end(); ++b) {
+        if (neighbours_[index(*a)].count(*b) == 0) n += static_cast<double>(domains_[index(*a)]) * domains_[index(*b)];
+      }
     }
-    return out;
+    return n;
+  }
+
+  void push(int v) {
+    score_.resize(domains_.size());
+    score_[index(v)] = least_fill_ ? fill(v) : table_entries(v) * domains_[index(v)];
+    queue_.emplace(score_[index(v)], v);
   }
 
   void eliminate(int v) {
-    const std::vector<size_t> members(by_variable_[index(v)].begin(), by_variable_[index(v)].end());
-    Eliminated record{v, scope_of(v), {}};
-    std::vector<int> scope = record.scope;
-    scope.push_back(v);  // varies fastest
-    std::vector<std::vector<size_t>> stride;
-    for (const size_t t : members) stride.push_back(strides(tables_[t], scope));
-
-    size_t entries = 1;
-    for (const int other : record.scope) entries *= index(domains_[index(other)]);
-    CostTable result{record.scope, std::vector<Cost>(entries)};
-    record.best.resize(entries);
-
-    std::vector<int> at(record.scope.size(), 0);
-    std::vector<size_t> base(members.size(), 0);
-    for (size_t entry = 0; entry < entries; ++entry) {
-      Cost least = kImpossible;
-      int best = 0;
-      for (int value = 0; value < domains_[index(v)]; ++value) {
-        Cost sum{};
-        for (size_t m = 0; m < members.size(); ++m) {
-          sum = sum + tables_[members[m]].costs[base[m] + index(value) * stride[m].back()];
-        }
-        if (is_impossible(sum)) sum = kImpossible;
-        if (sum < least) {
-          least = sum;
-          best = value;
-        }
-      }
-      result.costs[entry] = least;
-      record.best[entry] = best;
-      advance(record.scope, stride, &at, &base);
+    const std::set<int> around = std::move(neighbours_[index(v)]);
+    neighbours_[index(v)].clear();
+    for (const int u : around) neighbours_[index(u)].erase(v);
+    connect(std::vector<int>(around.begin(), around.end()));
+    std::set<int> changed = around;
+    if (least_fill_) {
+      for (const int u : around) changed.insert(neighbours_[index(u)].begin(), neighbours_[index(u)].end());
     }
-    replace(members, std::move(result));
-    eliminated_.push_back(std::move(record));
-  }
-
-  // Steps to the next combination, the last variable fastest.
-  void advance(const std::vector<int>& scope, const std::vector<std::vector<size_t>>& stride,
-               std::vector<int>* at, std::vector<size_t>* base) const {
-    for (size_t i = scope.size(); i-- > 0;) {
-      for (size_t m = 0; m < stride.size(); ++m) (*base)[m] += stride[m][i];
-      if (++(*at)[i] < domains_[index(scope[i])]) return;
-      for (size_t m = 0; m < stride.size(); ++m) {
-        (*base)[m] -= stride[m][i] * index(domains_[index(scope[i])]);
-      }
-      (*at)[i] = 0;
-    }
-  }
-
-  void replace(const std::vector<size_t>& members, CostTable result) {
-    for (const size_t t : members) {
-      for (const int u : tables_[t].variables) {
-        by_variable_[index(u)].erase(t);
-        sizes_.erase(u);
-      }
-      tables_[t] = CostTable{};
-    }
-    for (const int u : result.variables) by_variable_[index(u)].insert(tables_.size());
-    tables_.push_back(std::move(result));
-  }
-
-  std::vector<int> trace_back() const {
-    std::vector<int> values(domains_.size(), 0);
-    for (size_t i = eliminated_.size(); i-- > 0;) {
-      const Eliminated& e = eliminated_[i];
-      size_t at = 0;
-      for (const int v : e.scope) at = at * index(domains_[index(v)]) + index(values[index(v)]);
-      values[index(e.variable)] = e.best[at];
-    }
-    return values;
+    for (const int u : changed) push(u);
   }
 
   const std::vector<int>& domains_;
-  std::vector<CostTable> tables_;
+  const bool least_fill_;
+  std::vector<std::set<int>> neighbours_;
+  std::vector<double> score_;
+  std::priority_queue<Scored, std::vector<Scored>, std::greater<Scored>> queue_;
+};
+
+// Tables of fewer entries than this altogether need no better order.
+constexpr double kSmallOrder = 1e6;
+
+std::vector<int> best_order(const std::vector<int>& domains, const std::vector<CostTable>& tables) {
+  Order by_size = Ordering(domains, tables, false).run(1e300);
+  if (by_size.entries < kSmallOrder) return by_size.variables;
+  Order by_fill = Ordering(domains, tables, true).run(by_size.entries);
+  return by_fill.entries < by_size.entries ? by_fill.variables : by_size.variables;
+}
+
+// ---- tables ------------------------------------------------------------------
+
+// The sum of some tables over a list of variables, the last of which varies
+// fastest, computed row by row: one row for each combination of all but the last.
+class Rows {
+ public:
+  Rows(const std::vector<int>& domains, std::vector<int> variables)
+      : domains_(domains), variables_(std::move(variables)), row_(index(domains[index(variables_.back())])) {
+    for (size_t i = 0; i + 1 < variables_.size(); ++i) count_ *= index(domains_[index(variables_[i])]);
+    at_.assign(variables_.size() - 1, 0);
+  }
+
+  void add(const CostTable& table) {
+    Member m;
+    m.stride.assign(variables_.size(), 0);
+    size_t stride = 1;
+    for (size_t i = table.variables.size(); i-- > 0;) {
+      const auto it = std::find(variables_.begin(), variables_.end(), table.variables[i]);
+      m.stride[static_cast<size_t>(it - variables_.begin())] = stride;
+      stride *= index(domains_[index(table.variables[i])]);
+    }
+    m.costs = table.costs->data();
+    members_.push_back(std::move(m));
+  }
+
+  size_t count() const { return count_; }
+
+  // The next row; call count() times.
+  const std::vector<int64_t>& next() {
+    std::fill(row_.begin(), row_.end(), 0);
+    for (const Member& m : members_) {
+      const size_t step = m.stride.back();
+      const int64_t* costs = m.costs + m.base;
+      if (step == 1) {
+        for (size_t v = 0; v < row_.size(); ++v) row_[v] = capped(row_[v] + costs[v]);
+      } else {
+        for (size_t v = 0; v < row_.size(); ++v) row_[v] = capped(row_[v] + costs[v * step]);
+      }
+    }
+    advance();
+    return row_;
+  }
+
+ private:
+  struct Member {
+    std::vector<size_t> stride;
+    const int64_t* costs = nullptr;
+    size_t base = 0;
+  };
+
+  void advance() {
+    for (size_t i = at_.size(); i-- > 0;) {
+      const int domain = domains_[index(variables_[i])];
+      for (Member& m : members_) m.base += m.stride[i];
+      if (++at_[i] < domain) return;
+      for (Member& m : members_) m.base -= m.stride[i] * index(domain);
+      at_[i] = 0;
+    }
+  }
+
+  const std::vector<int>& domains_;
+  const std::vector<int> variables_;
+  std::vector<int64_t> row_;
+  size_t count_ = 1;
+  std::vector<int> at_;
+  std::vector<Member> members_;
+};
+
+double entries_of(const std::vector<int>& domains, const std::set<int>& scope) {
+  double n = 1;
+  for (const int v : scope) n *= domains[index(v)];
+  return n;
+}
+
+// The tables from which a variable is eliminated at once, and what that leaves.
+struct Bucket {
+  int variable = -1;
+  std::vector<int> tables;  // into Elimination::tables_
+  std::vector<int> scope;   // their other variables, the last eliminated first
+  int message = -1;         // the resulting table
+};
+
+class Elimination {
+ public:
+  Elimination(const std::vector<int>& domains, const std::vector<CostTable>& tables, size_t limit)
+      : domains_(domains), tables_(tables), originals_(tables.size()), limit_(limit) {
+    const std::vector<int> order = best_order(domains, tables);
+    position_.resize(domains.size());
+    for (size_t i = 0; i < order.size(); ++i) position_[index(order[i])] = static_cast<int>(i);
+    by_variable_.resize(domains.size());
+    for (size_t t = 0; t < tables_.size(); ++t) place(static_cast<int>(t));
+    for (const int v : order) {
+      for (const std::vector<int>& group : groups(v)) run(v, group);
+    }
+  }
+
+  bool exact() const { return exact_; }
+
+  Solution solution() const {
+    Solution s;
+    s.lower_bound = capped(constant_);
+    s.values.assign(domains_.size(), 0);
+    std::vector<bool> known(domains_.size(), false);
+    // The buckets of one variable stand side by side.
+    for (size_t end = buckets_.size(); end > 0;) {
+      const int v = buckets_[end - 1].variable;
+      size_t begin = end;
+      while (begin > 0 && buckets_[begin - 1].variable == v) --begin;
+      s.values[index(v)] = best_value(v, begin, end, &s.values);
+      end = begin;
+    }
+    for (size_t t = 0; t < originals_; ++t) s.cost = capped(s.cost + entry(tables_[t], s.values));
+    s.width = width_;
+    return s;
+  }
+
+  std::vector<std::vector<int64_t>> marginals() const {
+    std::vector<std::vector<int64_t>> out(domains_.size());
+    std::vector<CostTable> from_above(buckets_.size());  // what the rest costs, over the scope
+    for (size_t b = buckets_.size(); b-- > 0;) marginal(b, &from_above, &out);
+    return out;
+  }
+
+ private:
+  // A table waits in the bucket of its variable that is eliminated first.
+  void place(int t) {
+    const std::vector<int>& variables = tables_[index(t)].variables;
+    if (variables.empty()) {
+      constant_ += tables_[index(t)].costs->at(0);
+      return;
+    }
+    by_variable_[index(*std::min_element(variables.begin(), variables.end(), earlier()))].push_back(t);
+  }
+
+  struct Earlier {
+    const std::vector<int>& position;
+    bool operator()(int a, int b) const { return position[index(a)] < position[index(b)]; }
+  };
+  Earlier earlier() const { return {position_}; }
+
+  // The tables of v, together where that stays within the limit.
+  std::vector<std::vector<int>> groups(int v) {
+    std::vector<std::vector<int>> out;
+    std::vector<std::set<int>> scopes;
+    std::vector<int> tables = by_variable_[index(v)];
+    std::stable_sort(tables.begin(), tables.end(), [this](int a, int b) {
+      return tables_[index(a)].costs->size() > tables_[index(b)].costs->size();
+    });
+    for (const int t : tables) {
+      const std::vector<int>& own = tables_[index(t)].variables;
+      size_t g = 0;
+      for (; g < out.size(); ++g) {
+        std::set<int> together = scopes[g];
+        together.insert(own.begin(), own.end());
+        if (entries_of(domains_, together) > static_cast<double>(limit_)) continue;
+        scopes[g] = std::move(together);
+        break;
+      }
+      if (g == out.size()) {
+        out.emplace_back();
+        scopes.emplace_back(own.begin(), own.end());
+      }
+      out[g].push_back(t);
+    }
+    exact_ = exact_ && out.size() <= 1;
+    if (out.empty()) out.emplace_back();
+    return out;
+  }
+
+  void run(int v, const std::vector<int>& group) {
+    Bucket bucket;
+    bucket.variable = v;
+    bucket.tables = group;
+    std::set<int> scope;
+    for (const int t : group) scope.insert(tables_[index(t)].variables.begin(), tables_[index(t)].variables.end());
+    scope.erase(v);
+    bucket.scope.assign(scope.begin(), scope.end());
+    std::sort(bucket.scope.begin(), bucket.scope.end(), [this](int a, int b) { return earlier()(b, a); });
+    width_ = std::max(width_, static_cast<int>(scope.size()) + 1);
+
+    Rows rows = rows_of(bucket);
+    std::vector<int64_t> least(rows.count());
+    for (int64_t& cost : least) {
+      const std::vector<int64_t>& row = rows.next();
+      cost = *std::min_element(row.begin(), row.end());
+    }
+    bucket.message = static_cast<int>(tables_.size());
+    tables_.push_back({bucket.scope, std::make_shared<const std::vector<int64_t>>(std::move(least))});
+    place(bucket.message);
+    buckets_.push_back(std::move(bucket));
+  }
+
+  Rows rows_of(const Bucket& bucket) const {
+    std::vector<int> variables = bucket.scope;
+    variables.push_back(bucket.variable);
+    Rows rows(domains_, std::move(variables));
+    for (const int t : bucket.tables) rows.add(tables_[index(t)]);
+    return rows;
+  }
+
+  size_t place_of(const CostTable& table, const std::vector<int>& values) const {
+    size_t at = 0;
+    for (const int v : table.variables) at = at * index(domains_[index(v)]) + index(values[index(v)]);
+    return at;
+  }
+
+  int64_t entry(const CostTable& table, const std::vector<int>& values) const {
+    return (*table.costs)[place_of(table, values)];
+  }
+
+  // The value of v that is best for its buckets, given what was decided after it.
+  int best_value(int v, size_t begin, size_t end, std::vector<int>* values) const {
+    int best = 0;
+    int64_t least = -1;
+    for (int value = 0; value < domains_[index(v)]; ++value) {
+      (*values)[index(v)] = value;
+      int64_t cost = 0;
+      for (size_t b = begin; b < end; ++b) {
+        for (const int t : buckets_[b].tables) cost = capped(cost + entry(tables_[index(t)], *values));
+      }
+      if (least < 0 || cost < least) {
+        least = cost;
+        best = value;
+      }
+    }
+    return best;
+  }
+
+  // The marginal of a bucket's variable, and for each bucket whose message it holds
+  // what the rest of the problem costs beside that message.
+  void marginal(size_t b, std::vector<CostTable>* from_above,
+                std::vector<std::vector<int64_t>>* out) const {
+    const Bucket& bucket = buckets_[b];
+    Rows rows = rows_of(bucket);
+    CostTable& above = (*from_above)[b];
+    if (above.costs == nullptr) {  // nothing else mentions what this one mentions
+      const int64_t rest = constant_ - (bucket.scope.empty() ? tables_[index(bucket.message)].costs->at(0) : 0);
+      above = {{}, std::make_shared<const std::vector<int64_t>>(1, rest)};
+    }
+    rows.add(above);
+    std::vector<std::vector<int64_t>> below;
+    std::vector<size_t> children;
+    for (size_t c = 0; c < b; ++c) {
+      if (std::find(bucket.tables.begin(), bucket.tables.end(), buckets_[c].message) == bucket.tables.end()) continue;
+      children.push_back(c);
+      below.emplace_back(tables_[index(buckets_[c].message)].costs->size(), kForbidden);
+    }
+    std::vector<int64_t>& marginal = (*out)[index(bucket.variable)];
+    marginal.assign(index(domains_[index(bucket.variable)]), kForbidden);
+    std::vector<int> values(domains_.size(), 0);
+    for (size_t r = 0; r < rows.count(); ++r) {
+      const std::vector<int64_t>& row = rows.next();
+      for (size_t value = 0; value < row.size(); ++value) {
+        marginal[value] = std::min(marginal[value], row[value]);
+        values[index(bucket.variable)] = static_cast<int>(value);
+        for (size_t c = 0; c < children.size(); ++c) {
+          const CostTable& message = tables_[index(buckets_[children[c]].message)];
+          const size_t at = place_of(message, values);
+          const int64_t rest = row[value] >= kForbidden ? kForbidden : row[value] - (*message.costs)[at];
+          below[c][at] = std::min(below[c][at], rest);
+        }
+      }
+      for (size_t i = bucket.scope.size(); i-- > 0;) {
+        int& v = values[index(bucket.scope[i])];
+        if (++v < domains_[index(bucket.scope[i])]) break;
+        v = 0;
+      }
+    }
+    for (size_t c = 0; c < children.size(); ++c) {
+      (*from_above)[children[c]] = {buckets_[children[c]].scope,
+                                    std::make_shared<const std::vector<int64_t>>(std::move(below[c]))};
+    }
+  }
+
+  const std::vector<int>& domains_;
+  std::vector<CostTable> tables_;  // the problem's, then the messages
+  const size_t originals_;
   const size_t limit_;
-  std::vector<std::set<size_t>> by_variable_;  // the tables that mention it
-  std::map<int, double> sizes_;
-  std::vector<Eliminated> eliminated_;
+  std::vector<int> position_;  // in the order of elimination
+  std::vector<std::vector<int>> by_variable_;
+  std::vector<Bucket> buckets_;
+  int64_t constant_ = 0;
+  int width_ = 0;
+  bool exact_ = true;
 };
 
 }  // namespace
 
-std::optional<Assignment> minimise(const std::vector<int>& domains, std::vector<CostTable> tables,
-                                   size_t limit) {
-  return Eliminator(domains, std::move(tables), limit).run();
+Solution minimise(const std::vector<int>& domains, const std::vector<CostTable>& tables,
+                  size_t limit) {
+  const Elimination elimination(domains, tables, limit);
+  return elimination.solution();
+}
+
+std::vector<std::vector<int64_t>> min_marginals(const std::vector<int>& domains,
+                                                const std::vector<CostTable>& tables,
+                                                size_t limit) {
+  const Elimination elimination(domains, tables, limit);
+  if (!elimination.exact()) return {};
+  return elimination.marginals();
 }
 
 }  // namespace soybean

@@ -56,6 +56,19 @@ void check_length(size_t length, const Mesh& mesh, const std::string& what) {
   }
 }
 
+}  // namespace
+
+int parse_operator_choice(const Rule& rule, const std::string& text, const std::string& what) {
+  if (text == "replicated") return kReplicated;
+  if (text == "owner") return kOwner;
+  std::string known;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    if (rule.factors[f].name == text) return static_cast<int>(f);
+    known += rule.factors[f].name + ", ";
+  }
+  throw Error(what + " is cut by '" + text + "': " + known + "replicated or owner are possible");
+}
+
 void check_operator(const Mesh& mesh, const Rule& rule, const OperatorCuts& cuts,
                     const std::string& what) {
   check_length(cuts.size(), mesh, what);
@@ -76,26 +89,20 @@ void check_operator(const Mesh& mesh, const Rule& rule, const OperatorCuts& cuts
   }
 }
 
-void check_tensor(const Mesh& mesh, const Tiling& tiling, const Shape& shape,
+void check_tensor(const Program& program, const Mesh& mesh, Entry e, const Tiling& tiling,
                   const std::string& what) {
+  const Shape& shape = program.graph().type(e).shape;
   check_length(tiling.size(), mesh, what);
   if (!fits(mesh, tiling, shape)) {
     throw Error(what + " of shape " + shape_text(shape) +
                 " is split in the plan on a dim that it does not have or that is too short");
   }
-}
-
-}  // namespace
-
-int parse_operator_choice(const Rule& rule, const std::string& text, const std::string& what) {
-  if (text == "replicated") return kReplicated;
-  if (text == "owner") return kOwner;
-  std::string known;
-  for (size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.factors[f].name == text) return static_cast<int>(f);
-    known += rule.factors[f].name + ", ";
+  const Node& node = program.graph().node(e.node);
+  const bool once = node.is_variable() && (node.role == Role::kParameter || node.requires_grad);
+  if (once && tiling.has(kReplicated)) {
+    throw Error(what + " is replicated in the plan: a variable that gets a gradient is held once "
+                "(split or owner)");
   }
-  throw Error(what + " is cut by '" + text + "': " + known + "replicated or owner are possible");
 }
 
 std::vector<Entry> Program::results() const {
@@ -182,19 +189,18 @@ void check_plan(const Program& program, const Plan& plan) {
       const std::string what = "tensor '" + graph.tensor_name(e) + "'";
       const auto it = plan.tensors.find(e);
       if (it == plan.tensors.end()) throw Error("the plan has no tiling for " + what);
-      check_tensor(mesh, it->second, node.outputs[k].shape, what);
-      const bool once = node.is_variable() && (node.role == Role::kParameter || node.requires_grad);
-      if (once && std::count(it->second.begin(), it->second.end(), kReplicated) > 0) {
-        throw Error(what + " is replicated in the plan: a variable that gets a gradient is held once "
-                    "(split or owner)");
-      }
+      check_tensor(program, mesh, e, it->second, what);
     }
   }
   const std::vector<Entry> results = program.results();
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string what = "output '" + graph.tensor_name(results[i]) + "'";
-    check_tensor(mesh, plan.results[i], graph.type(results[i]).shape, what);
-    if (std::count(plan.results[i].begin(), plan.results[i].end(), kReplicated) > 0) {
+    check_length(plan.results[i].size(), mesh, what);
+    if (!fits(mesh, plan.results[i], graph.type(results[i]).shape)) {
+      throw Error(what + " of shape " + shape_text(graph.type(results[i]).shape) +
+                  " is split in the plan on a dim that it does not have or that is too short");
+    }
+    if (plan.results[i].has(kReplicated)) {
       throw Error(what + " is replicated in the plan: split or owner are possible");
     }
   }

@@ -60,6 +60,11 @@ struct Plan {
   std::vector<Tiling> results;                // by Program::results()
 };
 
+// Throw Error naming `what`, for cuts or a tiling that cannot be.
+void check_operator(const Mesh& mesh, const Rule& rule, const OperatorCuts& cuts,
+                    const std::string& what);
+void check_tensor(const Program& program, const Mesh& mesh, Entry e, const Tiling& tiling,
+                  const std::string& what);
 // Throws Error naming the tensor or operator that the plan gets wrong.
 void check_plan(const Program& program, const Plan& plan);
 

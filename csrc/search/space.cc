@@ -13,27 +13,36 @@ namespace {
 constexpr int64_t kSmallBytes = 64 * 1024;
 constexpr int64_t kSmallFraction = 256;
 
-// Calls `visit` with every sequence of one choice per cut.
-void for_each_sequence(int cuts, const std::vector<int>& choices,
-                       const std::function<bool(const std::vector<int>&)>& keep_prefix,
-                       const std::function<void(const std::vector<int>&)>& visit) {
-  std::vector<int> sequence;
-  const std::function<void()> extend = [&] {
-    if (static_cast<int>(sequence.size()) == cuts) {
-      visit(sequence);
+// Calls `visit` with one division for each combination of counts of the choices: in
+// each class the cuts take the choices in the order given. `keep` is asked after
+// each class is dealt.
+void for_each_counts(const Mesh& mesh, const std::vector<int>& choices,
+                     const std::function<bool(const std::vector<int>&)>& keep,
+                     const std::function<void(const Division&)>& visit) {
+  std::vector<int> sequence(static_cast<size_t>(mesh.cut_count()), kReplicated);
+  std::function<void(size_t, size_t, size_t)> deal = [&](size_t c, size_t next, size_t choice) {
+    if (c == mesh.classes().size()) {
+      visit(Division(sequence));
       return;
     }
-    for (const int choice : choices) {
-      sequence.push_back(choice);
-      if (keep_prefix(sequence)) extend();
-      sequence.pop_back();
+    const std::vector<int>& cuts = mesh.classes()[c];
+    if (next == cuts.size()) {
+      deal(c + 1, 0, 0);
+      return;
+    }
+    for (size_t i = choice; i < choices.size(); ++i) {
+      int& place = sequence[static_cast<size_t>(cuts[next])];
+      place = choices[i];
+      if (keep(sequence)) deal(c, next + 1, i);
+      place = kReplicated;
     }
   };
-  extend();
+  deal(0, 0, 0);
 }
 
 // How many parts the cuts make of each factor.
-std::vector<int64_t> factor_parts(const Mesh& mesh, const Rule& rule, const OperatorCuts& cuts) {
+std::vector<int64_t> factor_parts(const Mesh& mesh, const Rule& rule,
+                                  const std::vector<int>& cuts) {
   std::vector<int64_t> parts(rule.factors.size(), 1);
   for (size_t i = 0; i < cuts.size(); ++i) {
     if (cuts[i] >= 0) parts[static_cast<size_t>(cuts[i])] *= mesh.parts(static_cast<int>(i));
@@ -45,6 +54,35 @@ bool divisible(const Factor& f, int64_t parts) {
   return parts <= f.size && (!f.even || f.size % parts == 0);
 }
 
+bool is_legal(const Mesh& mesh, const Rule& rule, const std::vector<int>& cuts) {
+  const std::vector<int64_t> parts = factor_parts(mesh, rule, cuts);
+  for (size_t f = 0; f < parts.size(); ++f) {
+    if (!divisible(rule.factors[f], parts[f])) return false;
+  }
+  return true;
+}
+
+Division owned(const Mesh& mesh) {
+  return Division(std::vector<int>(static_cast<size_t>(mesh.cut_count()), kOwner));
+}
+
+template <typename T>
+T pick(const std::vector<T>& from, std::mt19937_64* random) {
+  return from[(*random)() % from.size()];
+}
+
+Division shuffled(const Mesh& mesh, const Division& division, std::mt19937_64* random) {
+  std::vector<int> choices = division.choices(), order(choices.size());
+  for (const std::vector<int>& cuts : mesh.classes()) {
+    for (size_t i = cuts.size(); i > 1; --i) {
+      std::swap(choices[static_cast<size_t>(cuts[i - 1])], choices[static_cast<size_t>(cuts[(*random)() % i])]);
+    }
+  }
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[(*random)() % i]);
+  return Division(std::move(choices), order);
+}
+
 }  // namespace
 
 Space::Space(const Program& program, const Mesh& mesh, const SpaceOptions& options)
@@ -54,22 +92,7 @@ Space::Space(const Program& program, const Mesh& mesh, const SpaceOptions& optio
   }
   find_uses();
   find_useful_factors();
-  for (const auto& [name, tiling] : options_.pins) {
-    const std::string what = "pinned tensor '" + name + "'";
-    const auto& nodes = graph().nodes();
-    const auto it = std::find_if(nodes.begin(), nodes.end(), [&name = name](const Node& n) {
-      return n.is_variable() && n.name == name;
-    });
-    if (it == nodes.end()) throw Error(what + " is not a variable of the graph");
-    if (static_cast<int>(tiling.size()) != mesh_.cut_count()) {
-      throw Error(what + " has " + std::to_string(tiling.size()) + " choices for " +
-                  std::to_string(mesh_.cut_count()) + " cuts");
-    }
-    if (!fits(mesh_, tiling, it->outputs[0].shape)) {
-      throw Error(what + " of shape " + shape_text(it->outputs[0].shape) +
-                  " is split on a dim that it does not have or that is too short");
-    }
-  }
+  pins_ = resolve(program, mesh, options.pins);
 }
 
 const std::vector<Use>& Space::uses(Entry e) const {
@@ -134,8 +157,12 @@ void Space::find_useful_factors() {
   for (const size_t f : anchors) roots.insert(root(f));
   for (size_t i = 0; i < program_.rules.size(); ++i) {
     std::vector<bool> useful;
+    const std::vector<Factor>& factors = program_.rules[i].factors;
     for (size_t f = first[i]; f < first[i + 1]; ++f) useful.push_back(roots.count(root(f)) > 0);
     if (std::count(useful.begin(), useful.end(), true) == 0) useful.assign(useful.size(), true);
+    for (size_t f = 0; f < useful.size() && !options_.spatial; ++f) {
+      if (factors[f].spatial) useful[f] = false;
+    }
     useful_.push_back(std::move(useful));
   }
 }
@@ -153,11 +180,12 @@ bool Space::is_fixed(Entry e) const {
   });
 }
 
-// Whether only operators without a rule use the tensor: it may as well be where
-// they are.
-bool Space::is_used_whole(Entry e) const {
+// Whether an operator without a rule makes or uses the tensor: it may as well be
+// where that is.
+bool Space::touches_whole(Entry e) const {
+  if (!graph().node(e.node).is_variable() && !program_.rules[static_cast<size_t>(e.node)].known) return true;
   const std::vector<Use>& all = uses(e);
-  return !all.empty() && std::all_of(all.begin(), all.end(), [&](const Use& use) {
+  return std::any_of(all.begin(), all.end(), [&](const Use& use) {
     return use.node >= 0 && !program_.rules[static_cast<size_t>(use.node)].known;
   });
 }
@@ -178,32 +206,31 @@ bool Space::may_be_whole(int node) const {
   return small;
 }
 
-std::vector<OperatorCuts> Space::operator_cuts(int node) const {
+std::vector<int> Space::usable_factors(int node) const {
   const Rule& rule = program_.rules[static_cast<size_t>(node)];
-  const OperatorCuts alone(static_cast<size_t>(mesh_.cut_count()), kOwner);
-  if (!rule.known) return {alone};
-
-  std::vector<int> choices;
+  std::vector<int> factors;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
     if (useful_[static_cast<size_t>(node)][f] || options_.free_operators) {
-      choices.push_back(static_cast<int>(f));
+      factors.push_back(static_cast<int>(f));
     }
   }
-  const std::vector<int> factors = choices;
+  return factors;
+}
+
+std::vector<OperatorCuts> Space::operator_cuts(int node) const {
+  const auto pin = pins_.operators.find(node);
+  if (pin != pins_.operators.end()) return {pin->second};
+  const Rule& rule = program_.rules[static_cast<size_t>(node)];
+  if (!rule.known) return {owned(mesh_)};
+
+  const std::vector<int> factors = usable_factors(node);
+  std::vector<int> choices = factors;
   if (!rule.random) choices.push_back(kReplicated);
   choices.push_back(kOwner);
-
-  const auto legal = [&](const OperatorCuts& cuts) {
-    const std::vector<int64_t> parts = factor_parts(mesh_, rule, cuts);
-    for (size_t f = 0; f < parts.size(); ++f) {
-      if (!divisible(rule.factors[f], parts[f])) return false;
-    }
-    return true;
-  };
   const bool whole_allowed = may_be_whole(node);
   // A cut is left unused only where no factor has room for it.
-  const auto complete = [&](const OperatorCuts& cuts) {
-    const std::vector<int64_t> parts = factor_parts(mesh_, rule, cuts);
+  const auto complete = [&](const Division& cuts) {
+    const std::vector<int64_t> parts = factor_parts(mesh_, rule, cuts.choices());
     for (size_t i = 0; i < cuts.size(); ++i) {
       if (cuts[i] >= 0) continue;
       for (const int f : factors) {
@@ -214,7 +241,8 @@ std::vector<OperatorCuts> Space::operator_cuts(int node) const {
     return true;
   };
   std::vector<OperatorCuts> out;
-  for_each_sequence(mesh_.cut_count(), choices, legal, [&](const OperatorCuts& cuts) {
+  const auto legal = [&](const std::vector<int>& cuts) { return is_legal(mesh_, rule, cuts); };
+  for_each_counts(mesh_, choices, legal, [&](const Division& cuts) {
     if (whole_allowed || complete(cuts)) out.push_back(cuts);
   });
   return out;
@@ -239,32 +267,10 @@ std::vector<Choice> Space::split_dims(Entry e) const {
     const Rule& rule = program_.rules[static_cast<size_t>(use.node)];
     if (rule.known) add(use.node, rule.inputs[use.input].dims);
   }
-  const Node& node = graph().node(e.node);
-  if (node.is_variable()) {
-    const auto pin = options_.pins.find(node.name);
-    if (pin != options_.pins.end()) {
-      for (const Choice c : pin->second) {
-        if (c >= 0) dims.insert(c);
-      }
-    }
-    // A variable that no operator can cut is still spread out to save memory.
-    if (dims.empty() && !graph().type(e).shape.empty()) dims.insert(0);
-  }
+  // A variable that no operator can cut is still spread out to save memory.
+  const bool variable = graph().node(e.node).is_variable();
+  if (variable && dims.empty() && !graph().type(e).shape.empty()) dims.insert(0);
   return {dims.begin(), dims.end()};
-}
-
-std::vector<Choice> Space::conversion_choices(Entry e) const {
-  std::vector<Choice> choices = split_dims(e);
-  choices.push_back(kReplicated);
-  choices.push_back(kOwner);
-  const Rule& producer = program_.rules[static_cast<size_t>(e.node)];
-  for (const Factor& f : producer.factors) {
-    if (f.reduced) {
-      choices.push_back(kPartial);
-      break;
-    }
-  }
-  return choices;
 }
 
 std::vector<Tiling> Space::tilings(Entry e, bool replicated, bool owner) const {
@@ -272,57 +278,143 @@ std::vector<Tiling> Space::tilings(Entry e, bool replicated, bool owner) const {
   if (replicated) choices.push_back(kReplicated);
   choices.push_back(kOwner);
   const Shape& shape = graph().type(e).shape;
-  std::vector<Tiling> out;
-  const auto legal = [&](const Tiling& prefix) {
-    Tiling tiling = prefix;
-    tiling.resize(static_cast<size_t>(mesh_.cut_count()), kReplicated);
-    return fits(mesh_, tiling, shape);
-  };
   // Unless wanted, owner only where no dim has room for the cut.
   const auto complete = [&](const Tiling& tiling) {
     for (size_t i = 0; i < tiling.size(); ++i) {
       if (tiling[i] != kOwner) continue;
       for (const Choice c : choices) {
-        if (c < 0) continue;
-        Tiling split = tiling;
-        split[i] = c;
-        if (fits(mesh_, split, shape)) return false;
+        if (c >= 0 && fits(mesh_, tiling.with(static_cast<int>(i), c), shape)) return false;
       }
     }
     return true;
   };
-  for_each_sequence(mesh_.cut_count(), choices, legal, [&](const Tiling& tiling) {
+  const auto legal = [&](const std::vector<int>& t) { return fits(mesh_, Tiling(t), shape); };
+  std::vector<Tiling> out;
+  for_each_counts(mesh_, choices, legal, [&](const Tiling& tiling) {
     if (owner || complete(tiling)) out.push_back(tiling);
   });
   return out;
 }
 
 std::vector<Tiling> Space::tensor_tilings(Entry e) const {
+  const auto pin = pins_.tensors.find(e);
+  if (pin != pins_.tensors.end()) return {pin->second};
   const Node& node = graph().node(e.node);
-  if (!node.is_variable()) return tilings(e, true, true);
-  const auto pin = options_.pins.find(node.name);
-  if (pin != options_.pins.end()) return {pin->second};
-  if (options_.whole_boundary) {
-    return {Tiling(static_cast<size_t>(mesh_.cut_count()), kOwner)};
-  }
+  const bool owner = is_small(e) || touches_whole(e) || options_.free_operators;
+  if (!node.is_variable()) return tilings(e, true, owner);
+  if (options_.whole_boundary) return {owned(mesh_)};
   // A variable that gets a gradient holds each element once, or its copies
   // would have to be kept equal. What is fed or read only may be replicated.
   const bool once = node.role == Role::kParameter || node.requires_grad;
-  const bool owner = is_small(e) || is_fixed(e) || is_used_whole(e) || options_.free_operators;
-  return tilings(e, !once, owner);
+  return tilings(e, !once, owner || is_fixed(e));
 }
 
 std::vector<Tiling> Space::result_tilings(size_t result) const {
-  if (options_.whole_boundary) {
-    return {Tiling(static_cast<size_t>(mesh_.cut_count()), kOwner)};
-  }
+  if (options_.whole_boundary) return {owned(mesh_)};
   const size_t outputs = graph().outputs().size();
   if (result >= outputs) {  // a batch statistic goes where its variable is
     const Statistic& s = program_.expanded.statistics[result - outputs];
-    const auto pin = options_.pins.find(graph().node(s.variable).name);
-    if (pin != options_.pins.end()) return {pin->second};
+    const auto pin = pins_.tensors.find({s.variable, 0});
+    if (pin != pins_.tensors.end()) return {pin->second};
   }
-  return tilings(results_[result], false, true);
+  const Entry e = results_[result];
+  return tilings(e, false, is_small(e) || touches_whole(e) || options_.free_operators);
+}
+
+OperatorCuts Space::random_cuts(int node, std::mt19937_64* random) const {
+  return shuffled(mesh_, pick(operator_cuts(node), random), random);
+}
+
+Tiling Space::random_tiling(Entry e, std::mt19937_64* random) const {
+  const Tiling tiling = pick(tensor_tilings(e), random);
+  return is_pinned(e) ? tiling : shuffled(mesh_, tiling, random);
+}
+
+Tiling Space::random_result(size_t result, std::mt19937_64* random) const {
+  return shuffled(mesh_, pick(result_tilings(result), random), random);
+}
+
+namespace {
+
+// All distinct ways to deal the choices of one class to its cuts.
+std::vector<std::vector<int>> deals(const Mesh& mesh, const std::vector<int>& choices) {
+  std::vector<std::vector<int>> out{choices};
+  for (const std::vector<int>& cuts : mesh.classes()) {
+    std::vector<std::vector<int>> more;
+    for (const std::vector<int>& base : out) {
+      std::vector<int> own;
+      for (const int cut : cuts) own.push_back(base[static_cast<size_t>(cut)]);
+      std::sort(own.begin(), own.end());
+      do {
+        more.push_back(base);
+        for (size_t i = 0; i < cuts.size(); ++i) more.back()[static_cast<size_t>(cuts[i])] = own[i];
+      } while (std::next_permutation(own.begin(), own.end()));
+    }
+    out.swap(more);
+  }
+  return out;
+}
+
+double factorial(size_t n) { return n < 2 ? 1 : static_cast<double>(n) * factorial(n - 1); }
+
+// In each class, the cuts of each choice side by side, the choices in this order.
+std::vector<int> side_by_side(const Mesh& mesh, const Division& division,
+                              const std::vector<int>& order) {
+  std::vector<int> choices(division.size());
+  for (const std::vector<int>& cuts : mesh.classes()) {
+    size_t next = 0;
+    for (const int choice : order) {
+      for (const int cut : cuts) {
+        if (division[static_cast<size_t>(cut)] == choice) choices[static_cast<size_t>(cuts[next++])] = choice;
+      }
+    }
+  }
+  return choices;
+}
+
+}  // namespace
+
+std::vector<Division> arrangements(const Mesh& mesh, const Division& division, size_t limit) {
+  std::vector<int> distinct = division.choices();
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::vector<Division> out{division};
+  const auto add = [&](Division d) {
+    if (std::find(out.begin(), out.end(), d) == out.end()) out.push_back(std::move(d));
+  };
+
+  double count = 1;  // deals times orders
+  for (const std::vector<int>& cuts : mesh.classes()) {
+    count *= factorial(cuts.size());
+    for (const int c : distinct) {
+      size_t n = 0;
+      for (const int cut : cuts) n += division[static_cast<size_t>(cut)] == c ? 1 : 0;
+      count /= factorial(n);
+    }
+  }
+  for (const int c : distinct) count *= c >= 0 ? factorial(division.cuts_of(c).size()) : 1;
+
+  if (count <= static_cast<double>(limit)) {
+    for (const std::vector<int>& choices : deals(mesh, division.choices())) {
+      std::vector<int> order(choices.size());
+      std::iota(order.begin(), order.end(), 0);
+      do add(Division(choices, order));
+      while (std::next_permutation(order.begin(), order.end()));
+    }
+    return out;
+  }
+  do {
+    const std::vector<int> choices = side_by_side(mesh, division, distinct);
+    for (unsigned ascending = 0; ascending < 1u << distinct.size() && out.size() < limit; ++ascending) {
+      std::vector<int> order(choices.size());
+      for (size_t i = 0; i < order.size(); ++i) {
+        const auto at = std::find(distinct.begin(), distinct.end(), choices[i]) - distinct.begin();
+        order[i] = (ascending >> at & 1) != 0 ? static_cast<int>(i) : -static_cast<int>(i);
+      }
+      add(Division(choices, order));
+    }
+  } while (out.size() < limit && std::next_permutation(distinct.begin(), distinct.end()));
+  return out;
 }
 
 }  // namespace soybean

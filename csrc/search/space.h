@@ -1,11 +1,18 @@
-// The search space: what each operator and each tensor may choose.
+// The search space: for every operator, tensor and result of a program, the
+// choices that a search may make, as counts.
+//
+// Cuts of one class can be exchanged for each other (tiling/counts.h), so each
+// choice stands here for all orders and exchanges of its cuts: one representative
+// of each combination of counts.
 #ifndef SOYBEAN_SEARCH_SPACE_H_
 #define SOYBEAN_SEARCH_SPACE_H_
 
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "search/pins.h"
 #include "search/plan.h"
 
 namespace soybean {
@@ -19,7 +26,9 @@ struct Use {
 
 struct SpaceOptions {
   bool whole_boundary = false;
-  std::map<std::string, Tiling> pins;  // tilings of variables, by name
+  std::vector<Pin> pins;
+  // Whether image height and width may be cut.
+  bool spatial = false;
   // Whether every operator may also be replicated or computed by the owner
   // where it could be cut (random plans; the searches cut whatever can be cut,
   // or the cheapest plan would be to use one device).
@@ -28,6 +37,7 @@ struct SpaceOptions {
 
 class Space {
  public:
+  // Throws Error for pins that contradict each other or the program.
   Space(const Program& program, const Mesh& mesh, const SpaceOptions& options);
 
   const Program& program() const { return program_; }
@@ -42,18 +52,25 @@ class Space {
   std::vector<Tiling> tensor_tilings(Entry e) const;
   // Every way a result may be left.
   std::vector<Tiling> result_tilings(size_t result) const;
-  // The choices that the conversions of a tensor may pass through.
-  std::vector<Choice> conversion_choices(Entry e) const;
 
+  // Whether a pin fixes the tiling of the tensor or the cuts of the operator.
+  bool is_pinned(Entry e) const { return pins_.tensors.count(e) > 0; }
+  bool is_pinned(int node) const { return pins_.operators.count(node) > 0; }
   // Whether the tensor is a variable that must never be converted: an operator
   // takes nothing but a variable there (the moving statistics of a fused BatchNorm).
   bool is_fixed(Entry e) const;
 
+  // A random way, cuts and levels included.
+  OperatorCuts random_cuts(int node, std::mt19937_64* random) const;
+  Tiling random_tiling(Entry e, std::mt19937_64* random) const;
+  Tiling random_result(size_t result, std::mt19937_64* random) const;
+
  private:
+  std::vector<int> usable_factors(int node) const;
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;
   bool is_small(Entry e) const;
-  bool is_used_whole(Entry e) const;
+  bool touches_whole(Entry e) const;
   std::vector<Tiling> tilings(Entry e, bool replicated, bool owner) const;
   void find_uses();
   void find_useful_factors();
@@ -65,7 +82,14 @@ class Space {
   std::map<Entry, std::vector<Use>> uses_;
   std::vector<std::vector<bool>> useful_;  // by node and factor
   int64_t largest_ = 0;                    // bytes of the largest tensor
+  ResolvedPins pins_;
 };
+
+// Every way to deal a division's choices to other cuts of their classes and to
+// divide in other orders, `division` first: all of them, where there are at most
+// `limit`, else those in which the cuts of each choice stand together and divide in
+// ascending or descending order.
+std::vector<Division> arrangements(const Mesh& mesh, const Division& division, size_t limit);
 
 }  // namespace soybean
 

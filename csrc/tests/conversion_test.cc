@@ -10,7 +10,7 @@ namespace {
 using soybean::Choice;
 using soybean::Tiling;
 
-std::mt19937_64 random_numbers(7);
+std::mt19937_64 random_numbers(8);
 
 int draw(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random_numbers); }
 
@@ -41,13 +41,9 @@ int main() {
     const int64_t bound = conversion_bound(mesh, type, a, b).bytes;
     const int64_t exact = conversion(mesh, type, from, to).cost.bytes;
     ++checked;
-    bool equal = is_aligned(from, to, dims) && is_even(mesh, type.shape, from, to);
-    // A sum that is added up whole by each device needs a dim with room to be cheap.
-    for (size_t i = 0; i < cuts; ++i) equal = equal && (from[i] != soybean::kPartial || to[i] >= 0);
-    // The cuts that are held whole by the first group must be the same on both sides.
-    for (size_t i = 0; i < cuts; ++i) equal = equal && (from[i] == soybean::kOwner) == (to[i] == soybean::kOwner);
+    const bool equal = is_aligned(from, to, dims) && is_even(mesh, type.shape, from, to);
     aligned += equal;
-    if (bound > exact || (equal && bound != exact && a == b)) {
+    if (bound > exact || (equal && bound != exact)) {
       if (failed++ < 10) {
         std::printf("%s: %s -> %s: bound %lld, moves %lld\n", soybean::shape_text(type.shape).c_str(),
                     tiling_text(from).c_str(), tiling_text(to).c_str(), static_cast<long long>(bound),

@@ -190,38 +190,75 @@ std::vector<int> in_target_order(const Tiling& from, const Tiling& to, Choice ch
   return cuts;
 }
 
-// Cuts copies down, reduces sums, exchanges, gathers; sums that end up replicated
-// are reduced onto `via`.
-Route stepwise(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to,
-               Choice via) {
+// What is open in a conversion: the dim onto which sums are reduced that end up
+// replicated (or kOwner: one group adds them up, kReplicated: every group does), whether
+// copies that stay are cut down onto it before, too, and whether copies are gathered
+// one cut at a time.
+struct Way {
+  Choice via;
+  bool all_copies, stepwise;
+};
+
+Route reduced(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to,
+              const Way& way) {
   Route route(mesh, type, from);
+  if (!from.has(kPartial)) return route;
   Tiling sliced = from;
   for (const int cut : in_target_order(from, to, kReplicated)) {
-    sliced = sliced.with(cut, to[static_cast<size_t>(cut)]);
+    const Choice choice = to[static_cast<size_t>(cut)];
+    const Tiling next = sliced.with(cut, choice == kReplicated && way.all_copies ? way.via : choice);
+    sliced = fits(mesh, next, type.shape) ? next : sliced;
   }
-  if (from.has(kPartial) && fits(mesh, sliced, type.shape)) route.go(sliced);
+  route.go(sliced);
   for (const int cut : in_target_order(from, to, kPartial)) {
     const size_t i = static_cast<size_t>(cut);
-    const Tiling next = route.at().with(cut, to[i] == kReplicated ? via : to[i]);
+    const Tiling next = route.at().with(cut, to[i] == kReplicated ? way.via : to[i]);
     // Without room on `via` the sum is added up by every device.
     route.go(fits(mesh, next, type.shape) ? next : route.at().with(cut, kReplicated));
   }
-  route.go(before_gathers(route.at(), to));
-  // A split is taken off where it is innermost.
+  return route;
+}
+
+// Gathers one cut at a time: a split is taken off where it is innermost.
+void gather(const Mesh& mesh, const Tiling& to, Route* route) {
+  route->go(before_gathers(route->at(), to));
   for (bool gathered = true; gathered;) {
     gathered = false;
     for (int cut = 0; cut < mesh.cut_count() && !gathered; ++cut) {
       const size_t i = static_cast<size_t>(cut);
-      const Tiling& at = route.at();
+      const Tiling& at = route->at();
       if (at[i] == to[i]) continue;
       const bool innermost = at[i] < 0 || at.cuts_of(at[i]).back() == cut;
       if (!innermost) continue;
-      route.go(at.with(cut, kReplicated));
-      gathered = route.possible();
+      route->go(at.with(cut, kReplicated));
+      gathered = route->possible();
     }
   }
+}
+
+// Cuts copies down, reduces sums, exchanges, gathers.
+Route route_of(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to,
+               const Way& way) {
+  Route route = reduced(mesh, type, from, to, way);
+  if (way.stepwise) gather(mesh, to, &route);
   route.go(to);
   return route;
+}
+
+std::vector<Way> ways(const Tiling& from, const Tiling& to, size_t rank) {
+  std::vector<Way> out;
+  if (from.has(kPartial) && to.has(kReplicated)) {
+    for (size_t d = 0; d <= rank; ++d) {
+      const Choice via = d < rank ? static_cast<Choice>(d) : kOwner;
+      for (const bool all_copies : {false, true}) {
+        out.push_back({via, all_copies, true});
+        out.push_back({via, all_copies, false});
+      }
+    }
+  }
+  out.push_back({kReplicated, false, true});
+  out.push_back({kReplicated, false, false});
+  return out;
 }
 
 }  // namespace
@@ -229,14 +266,6 @@ Route stepwise(const Mesh& mesh, const TensorType& type, const Tiling& from, con
 Conversion conversion(const Mesh& mesh, const TensorType& type, const Tiling& from,
                       const Tiling& to) {
   if (from == to) return {};
-  std::vector<Choice> ways;
-  bool sums = false;
-  for (size_t i = 0; i < from.size(); ++i) sums = sums || (from[i] == kPartial && to[i] == kReplicated);
-  if (sums) {
-    for (size_t d = 0; d < type.shape.size(); ++d) ways.push_back(static_cast<Choice>(d));
-    ways.push_back(kOwner);
-  }
-  ways.push_back(kReplicated);
   Conversion best;
   bool found = false;
   const auto consider = [&](const Route& route) {
@@ -244,7 +273,9 @@ Conversion conversion(const Mesh& mesh, const TensorType& type, const Tiling& fr
     best = route.result();
     found = true;
   };
-  for (const Choice via : ways) consider(stepwise(mesh, type, from, to, via));
+  for (const Way& way : ways(from, to, type.shape.size())) {
+    consider(route_of(mesh, type, from, to, way));
+  }
   Route direct(mesh, type, from);
   direct.go(to);
   consider(direct);

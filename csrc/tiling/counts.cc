@@ -275,6 +275,23 @@ Cost conversion_time(const Mesh& mesh, const TensorType& type, const Counts& fro
 }
 
 bool is_aligned(const Tiling& from, const Tiling& to, size_t rank) {
+  // The owner's cuts are the same, or all of one side's are among the other's; sums
+  // that meet an owner are left to conversion().
+  bool more_before = false, more_after = false;
+  for (size_t i = 0; i < from.size(); ++i) {
+    more_before = more_before || (from[i] == kOwner && to[i] != kOwner);
+    more_after = more_after || (from[i] != kOwner && to[i] == kOwner);
+  }
+  if (more_before && more_after) return false;
+  if (from.has(kPartial) && (from.has(kOwner) || to.has(kOwner))) return false;
+  // Where sums are reduced, what ends replicated had better take the place of a split
+  // that moves.
+  bool copied_sum = false, moved_split = false;
+  for (size_t i = 0; i < from.size() && from.has(kPartial); ++i) {
+    copied_sum = copied_sum || (from[i] < 0 && to[i] == kReplicated);
+    moved_split = moved_split || (from[i] >= 0 && to[i] >= 0 && from[i] != to[i]);
+  }
+  if (copied_sum && moved_split) return false;
   for (size_t d = 0; d < rank; ++d) {
     const std::vector<int> before = from.cuts_of(static_cast<int>(d));
     const std::vector<int> after = to.cuts_of(static_cast<int>(d));
