@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
-#include <memory>
+#include <map>
+#include <set>
+#include <tuple>
 
-#include "search/problem.h"
+#include "lower/exchange.h"
+#include "search/halo.h"
+#include "tiling/conversion.h"
 
 namespace soybean {
 namespace {
-
-constexpr Entry kAbsent{-1, 0};
-
-// The tiles of one tensor, by device; kAbsent where a device holds none.
-using Tiles = std::vector<Entry>;
 
 std::string scalar_text(double value) {
   char buffer[32];
@@ -24,13 +22,10 @@ std::string scalar_text(double value) {
 class Lowering {
  public:
   Lowering(const Program& program, const Plan& plan)
-      : program_(program),
-        plan_(plan),
-        mesh_(plan.devices),
-        space_(program, mesh_, space_options(program, plan)),
-        conversions_(space_) {}
+      : program_(program), plan_(plan), mesh_(plan.mesh) {}
 
   ParallelGraph run() {
+    find_uses();
     const auto& nodes = program_.graph().nodes();
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (nodes[i].is_variable()) {
@@ -44,36 +39,27 @@ class Lowering {
   }
 
  private:
-  static SpaceOptions space_options(const Program& program, const Plan& plan) {
-    SpaceOptions options;
-    options.whole_boundary = plan.whole_boundary;
-    for (size_t i = 0; i < program.graph().nodes().size(); ++i) {
-      const Node& node = program.graph().nodes()[i];
-      if (node.is_variable()) {
-        options.pins[node.name] = plan.tensors.at({static_cast<int>(i), 0});
+  const Graph& serial() const { return program_.graph(); }
+
+  void find_uses() {
+    const auto& nodes = serial().nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      for (size_t k = 0; k < nodes[i].inputs.size(); ++k) {
+        const Entry e = nodes[i].inputs[k];
+        used_.insert(e);
+        const bool fixed = serial().node(e.node).is_variable() &&
+                           takes_variable_only(serial(), static_cast<int>(i), k);
+        if (fixed) fixed_.insert(e);
       }
     }
-    return options;
+    for (const Entry& e : program_.results()) used_.insert(e);
   }
-
-  const Graph& serial() const { return program_.graph(); }
 
   std::string tile_name(const std::string& name, int device) const {
     return name + "@" + std::to_string(device);
   }
 
-  Entry add(ParallelNode node) {
-    for (const Entry& e : node.inputs) {
-      node.requires_grad = node.requires_grad || graph_.nodes[static_cast<size_t>(e.node)].requires_grad;
-    }
-    if (stops_gradient(node.op)) node.requires_grad = false;
-    graph_.nodes.push_back(std::move(node));
-    return {static_cast<int>(graph_.nodes.size()) - 1, 0};
-  }
-
-  const TensorType& type(Entry e) const {
-    return graph_.nodes[static_cast<size_t>(e.node)].outputs[static_cast<size_t>(e.index)];
-  }
+  Entry add(ParallelNode node) { return append(&graph_, std::move(node)); }
 
   // ---- variables and results -------------------------------------------------
 
@@ -98,7 +84,7 @@ class Lowering {
   }
 
   void lower_results() {
-    const std::vector<Entry>& results = space_.results();
+    const std::vector<Entry> results = program_.results();
     for (size_t r = 0; r < results.size(); ++r) {
       const Tiling& tiling = plan_.results[r];
       const Tiles tiles = converted(results[r], tiling);
@@ -115,15 +101,13 @@ class Lowering {
   // ---- operators -------------------------------------------------------------
 
   Tiling needed(int index, size_t input) const {
-    const Rule& rule = program_.rules[static_cast<size_t>(index)];
-    const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(index)];
-    return rule.known ? input_tiling(rule, input, cuts) : cuts;
+    return input_tiling(program_.rules[static_cast<size_t>(index)], input,
+                        plan_.operators[static_cast<size_t>(index)]);
   }
 
   Tiling made(Entry e) const {
-    const Rule& rule = program_.rules[static_cast<size_t>(e.node)];
-    const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(e.node)];
-    return rule.known ? output_tiling(rule, static_cast<size_t>(e.index), cuts) : cuts;
+    return output_tiling(program_.rules[static_cast<size_t>(e.node)], static_cast<size_t>(e.index),
+                         plan_.operators[static_cast<size_t>(e.node)]);
   }
 
   void lower_operator(int index) {
@@ -131,7 +115,7 @@ class Lowering {
     const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(index)];
     std::vector<Tiles> inputs;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      inputs.push_back(converted(node.inputs[k], needed(index, k)));
+      inputs.push_back(with_halo(index, k, converted(node.inputs[k], needed(index, k))));
     }
     std::vector<Tiles> outputs(node.outputs.size(),
                                Tiles(static_cast<size_t>(mesh_.devices()), kAbsent));
@@ -140,14 +124,13 @@ class Lowering {
       const Entry local = add(local_operator(index, device, inputs));
       for (size_t k = 0; k < outputs.size(); ++k) {
         const Entry out{local.node, static_cast<int>(k)};
-        outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, out);
+        outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, own_part(index, device, out));
       }
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
       const Entry e{index, static_cast<int>(k)};
-      if (space_.uses(e).empty()) continue;
-      made_[e] = std::move(outputs[k]);
-      at_rest_[e] = convert(e, made_[e], made(e), plan_.tensors.at(e), &made_cache_);
+      if (used_.count(e) == 0) continue;
+      at_rest_[e] = convert(e, std::move(outputs[k]), made(e), plan_.tensors.at(e), &made_cache_);
     }
   }
 
@@ -170,8 +153,7 @@ class Lowering {
       }
     }
     for (size_t k = 0; k < node.outputs.size(); ++k) {
-      const Tiling tiling = made({index, static_cast<int>(k)});
-      const Region region = device_region(mesh_, tiling, node.outputs[k].shape, device);
+      const Region region = halos(index).made(k, device);
       local.outputs.push_back({region.shape(), node.outputs[k].itemsize});
     }
     if (rule.known) restate_attributes(index, device, all_addends, &local);
@@ -199,6 +181,31 @@ class Lowering {
     }
   }
 
+  Halos halos(int index) const {
+    return Halos(program_, mesh_, index, plan_.operators[static_cast<size_t>(index)]);
+  }
+
+  // The tiles of an input with the rows of neighbours that windows reach.
+  Tiles with_halo(int index, size_t input, const Tiles& tiles) {
+    const Halos halo = halos(index);
+    if (!halo.has(input)) return tiles;
+    const Entry e = serial().node(index).inputs[input];
+    const Tiling tiling = needed(index, input);
+    std::vector<Region> wanted;
+    for (int device = 0; device < mesh_.devices(); ++device) wanted.push_back(halo.needed(input, device));
+    return exchange(mesh_, serial().type(e).shape, tiling, tiling, wanted, tiles,
+                    exchange_name(e) + "~halo", &graph_);
+  }
+
+  // What an operator made without the rows that other groups make.
+  Entry own_part(int index, int device, Entry out) {
+    const size_t output = static_cast<size_t>(out.index);
+    const Shape& shape = serial().node(index).outputs[output].shape;
+    const Region own = device_region(mesh_, made({index, out.index}), shape, device);
+    const std::string name = node_of(graph_, out).name + "~own" + std::to_string(out.index);
+    return sliced(out, halos(index).made(output, device), own, name, &graph_);
+  }
+
   // A group's average over its range, as its share of the whole average.
   Entry scaled_average(int index, int device, Entry out) {
     const Rule& rule = program_.rules[static_cast<size_t>(index)];
@@ -212,48 +219,36 @@ class Lowering {
     if (share == 1) return out;
     ParallelNode node;
     node.op = "_mul_scalar";
-    node.name = graph_.nodes[static_cast<size_t>(out.node)].name + "~share" + std::to_string(out.index);
+    node.name = node_of(graph_, out).name + "~share" + std::to_string(out.index);
     node.device = device;
     node.attrs = {{"scalar", scalar_text(share)}};
     node.inputs = {out};
-    node.outputs = {type(out)};
+    node.outputs = {type_of(graph_, out)};
     return add(std::move(node));
   }
 
   // ---- conversions -----------------------------------------------------------
 
   // Conversions that have been written, by where they started: two that begin
-  // with the same steps share them.
+  // with the same exchanges share them.
   using Cache = std::map<std::pair<Entry, Tiling>, Tiles>;
-
-  // What the plan makes of a tensor, which may be more than a search would: a
-  // plan can be edited.
-  std::vector<Choice> plan_choices(Entry e) const {
-    std::vector<Choice> choices = plan_.tensors.at(e);
-    const auto append = [&](const Tiling& t) { choices.insert(choices.end(), t.begin(), t.end()); };
-    if (!serial().node(e.node).is_variable()) append(made(e));
-    for (const Use& use : space_.uses(e)) {
-      append(use.node < 0 ? plan_.results[use.input] : needed(use.node, use.input));
-    }
-    return choices;
-  }
 
   // The tiles of `e` as a use needs them.
   Tiles converted(Entry e, const Tiling& to) {
+    if (fixed_.count(e) > 0 && plan_.tensors.at(e) != to) {
+      throw Error("tensor '" + serial().tensor_name(e) +
+                  "' goes into its operator as a variable and must rest as the operator needs it");
+    }
     return convert(e, at_rest_.at(e), plan_.tensors.at(e), to, &rest_cache_);
   }
 
   Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to, Cache* cache) {
-    if (space_.is_fixed(e) && tiling != to) {
-      throw Error("tensor '" + serial().tensor_name(e) +
-                  "' goes into its operator as a variable and must rest as the operator needs it");
-    }
-    for (const Step& step : conversions_.of(e, plan_choices(e)).route(tiling, to)) {
-      Tiling next = tiling;
-      next[static_cast<size_t>(step.cut)] = step.to;
+    const Shape& shape = serial().type(e).shape;
+    for (const Tiling& next : stages(serial().type(e), tiling, to)) {
       const auto found = cache->find({e, next});
       if (found == cache->end()) {
-        tiles = take_step(e, tiles, tiling, next, step);
+        const std::vector<Region> wanted = device_regions(mesh_, next, shape);
+        tiles = exchange(mesh_, shape, tiling, next, wanted, tiles, exchange_name(e), &graph_);
         cache->emplace(std::make_pair(e, next), tiles);
       } else {
         tiles = found->second;
@@ -263,156 +258,32 @@ class Lowering {
     return tiles;
   }
 
-  // One step, for every set of devices that differ in the digit of its cut.
-  Tiles take_step(Entry e, const Tiles& tiles, const Tiling& tiling, const Tiling& next,
-                  const Step& step) {
-    const int p = mesh_.parts(step.cut);
-    Tiles out(tiles.size(), kAbsent);
-    Tiling others = tiling;
-    others[static_cast<size_t>(step.cut)] = kReplicated;
-    step_name_ = serial().tensor_name(e) + "~" + std::to_string(steps_++);
-    for (int first = 0; first < mesh_.devices(); ++first) {
-      if (mesh_.digit(first, step.cut) != 0 || !holds(mesh_, others, first)) continue;
-      std::vector<int> members;
-      for (int g = 0; g < p; ++g) members.push_back(mesh_.with_digit(first, step.cut, g));
-      exchange(e, members, tiles, next, step, &out);
+  // Repeated layers convert tensors alike: each conversion is found once.
+  const std::vector<Tiling>& stages(const TensorType& type, const Tiling& from, const Tiling& to) {
+    auto key = std::make_tuple(type.shape, type.itemsize, from, to);
+    auto found = stages_.find(key);
+    if (found == stages_.end()) {
+      found = stages_.emplace(std::move(key), conversion(mesh_, type, from, to).stages).first;
     }
-    return out;
+    return found->second;
   }
 
-  // Each member that holds something afterwards gets a piece from every member
-  // that held something before, and joins or adds the pieces.
-  void exchange(Entry e, const std::vector<int>& members, const Tiles& tiles, const Tiling& next,
-                const Step& step, Tiles* out) {
-    const int sources = step.from == kOwner || step.from == kReplicated ? 1 : mesh_.parts(step.cut);
-    const int targets = step.to == kOwner ? 1 : mesh_.parts(step.cut);
-    const auto tile = [&](int member) { return tiles[static_cast<size_t>(members[static_cast<size_t>(member)])]; };
-    if (step.from == kReplicated) {
-      for (int g = 0; g < targets; ++g) {
-        const int device = members[static_cast<size_t>(g)];
-        (*out)[static_cast<size_t>(device)] =
-            step.to == kOwner ? tile(g) : own_slice(e, tile(g), device, next, step);
-      }
-      return;
-    }
-    std::vector<std::vector<Entry>> pieces;  // by source, by target
-    for (int s = 0; s < sources; ++s) {
-      pieces.push_back(step.to >= 0 ? divided(tile(s), step.to, mesh_.parts(step.cut))
-                                    : std::vector<Entry>(static_cast<size_t>(targets), tile(s)));
-    }
-    for (int g = 0; g < targets; ++g) {
-      std::vector<Entry> received;
-      for (int s = 0; s < sources; ++s) received.push_back(pieces[static_cast<size_t>(s)][static_cast<size_t>(g)]);
-      const int device = members[static_cast<size_t>(g)];
-      (*out)[static_cast<size_t>(device)] = step.from == kPartial ? summed(received, device)
-                                            : step.from >= 0 ? joined(received, step.from, device)
-                                                             : arrived(received[0], device);
-    }
-  }
-
-  std::string step_node_name(int device) { return tile_name(step_name_, device); }
-
-  // The part of a replicated tile that the device keeps.
-  Entry own_slice(Entry e, Entry tile, int device, const Tiling& next, const Step& step) {
-    const int64_t extent = serial().type(e).shape[static_cast<size_t>(step.to)];
-    Tiling before = next;
-    before[static_cast<size_t>(step.cut)] = kReplicated;
-    const Range whole = device_range(mesh_, before, step.to, extent, device);
-    const Range kept = device_range(mesh_, next, step.to, extent, device);
-    ParallelNode node;
-    node.op = "slice_axis";
-    node.name = step_node_name(device);
-    node.device = device;
-    node.attrs = {{"axis", std::to_string(step.to)},
-                  {"begin", std::to_string(kept.begin - whole.begin)},
-                  {"end", std::to_string(kept.end - whole.begin)}};
-    node.inputs = {tile};
-    node.outputs = {type(tile)};
-    node.outputs[0].shape[static_cast<size_t>(step.to)] = kept.length();
-    return add(std::move(node));
-  }
-
-  // A tile in p parts along a dim, on its device.
-  std::vector<Entry> divided(Entry tile, int dim, int p) {
-    const TensorType whole = type(tile);
-    const int device = graph_.nodes[static_cast<size_t>(tile.node)].device;
-    ParallelNode node;
-    node.op = "_split_v2";
-    node.name = step_node_name(device) + "~parts";
-    node.device = device;
-    std::string begins;
-    for (int g = 0; g < p; ++g) {
-      const Range part = part_of({0, whole.shape[static_cast<size_t>(dim)]}, p, g);
-      TensorType piece = whole;
-      piece.shape[static_cast<size_t>(dim)] = part.length();
-      node.outputs.push_back(piece);
-      begins += (g > 0 ? ", " : "") + std::to_string(part.begin);
-    }
-    node.attrs = {{"indices", "(" + begins + ")"},
-                  {"axis", std::to_string(dim)},
-                  {"squeeze_axis", "False"},
-                  {"sections", "0"}};
-    node.inputs = {tile};
-    const Entry first = add(std::move(node));
-    std::vector<Entry> parts;
-    for (int g = 0; g < p; ++g) parts.push_back({first.node, g});
-    return parts;
-  }
-
-  // Not Concat: oneDNN's backward of that crashes on pieces of few channels.
-  Entry joined(const std::vector<Entry>& pieces, int dim, int device) {
-    ParallelNode node;
-    node.op = "_npi_concatenate";
-    node.name = step_node_name(device);
-    node.device = device;
-    node.attrs = {{"axis", std::to_string(dim)}, {"num_args", std::to_string(pieces.size())}};
-    node.inputs = pieces;
-    node.outputs = {type(pieces[0])};
-    int64_t extent = 0;
-    for (const Entry& piece : pieces) extent += type(piece).shape[static_cast<size_t>(dim)];
-    node.outputs[0].shape[static_cast<size_t>(dim)] = extent;
-    return add(std::move(node));
-  }
-
-  // In the order of the groups on every device, so that copies are equal to the bit.
-  // Pair by pair: the gradient of elemwise_add is its output's gradient itself. That
-  // of add_n is a copy for each operand, in memory that may be another operator's
-  // still, so that the gradient reaches the other devices too late.
-  Entry summed(const std::vector<Entry>& pieces, int device) {
-    Entry sum = pieces[0];
-    for (size_t i = 1; i < pieces.size(); ++i) {
-      ParallelNode node;
-      node.op = "elemwise_add";
-      node.name = step_node_name(device) + (i > 1 ? "~" + std::to_string(i) : "");
-      node.device = device;
-      node.inputs = {sum, pieces[i]};
-      node.outputs = {type(pieces[0])};
-      sum = add(std::move(node));
-    }
-    return sum;
-  }
-
-  Entry arrived(Entry piece, int device) {
-    if (graph_.nodes[static_cast<size_t>(piece.node)].device == device) return piece;
-    ParallelNode node;
-    node.op = "_copy";
-    node.name = step_node_name(device);
-    node.device = device;
-    node.inputs = {piece};
-    node.outputs = {type(piece)};
-    return add(std::move(node));
+  std::string exchange_name(Entry e) {
+    return serial().tensor_name(e) + "~" + std::to_string(exchanges_++);
   }
 
   const Program& program_;
   const Plan& plan_;
-  const Mesh mesh_;
-  const Space space_;
-  Conversions conversions_;
+  const Mesh& mesh_;
   ParallelGraph graph_;
-  std::map<Entry, Tiles> made_, at_rest_;
+  std::set<Entry> used_;
+  // Variables that must never be converted: an operator takes nothing but a
+  // variable there (the moving statistics of a fused BatchNorm).
+  std::set<Entry> fixed_;
+  std::map<Entry, Tiles> at_rest_;
   Cache made_cache_, rest_cache_;
-  std::string step_name_;
-  int steps_ = 0;
+  std::map<std::tuple<Shape, int, Tiling, Tiling>, std::vector<Tiling>> stages_;
+  int exchanges_ = 0;
 };
 
 Json region_json(const Region& region, Json json) {
@@ -424,7 +295,7 @@ Json region_json(const Region& region, Json json) {
 }  // namespace
 
 ParallelGraph lower(const Program& program, const Plan& plan) {
-  check_plan(program, Mesh(plan.devices), plan);
+  check_plan(program, plan);
   return Lowering(program, plan).run();
 }
 

@@ -2,8 +2,8 @@
 //
 // Every operator becomes one local operator on each device that its plan gives
 // it, with attributes restated for the extents that the device has; every
-// change of tiling becomes the slices, copies, concats and sums of its
-// conversion, step by step (tiling/conversion.h).
+// change of tiling becomes the slices, copies, joins and sums of its conversion,
+// exchange by exchange (tiling/conversion.h, lower/exchange.h).
 #ifndef SOYBEAN_LOWER_LOWER_H_
 #define SOYBEAN_LOWER_LOWER_H_
 

@@ -146,6 +146,15 @@ Json node_json(const ParallelNode& node) {
 
 }  // namespace
 
+Entry append(ParallelGraph* graph, ParallelNode node) {
+  for (const Entry& e : node.inputs) {
+    node.requires_grad = node.requires_grad || node_of(*graph, e).requires_grad;
+  }
+  if (stops_gradient(node.op)) node.requires_grad = false;
+  graph->nodes.push_back(std::move(node));
+  return {static_cast<int>(graph->nodes.size()) - 1, 0};
+}
+
 Traffic traffic(const ParallelGraph& graph) {
   Traffic t;
   for (const ParallelNode& node : graph.nodes) {

@@ -39,6 +39,17 @@ struct ParallelGraph {
   std::vector<Tile> outputs;    // of the heads; `source` counts the program's results
 };
 
+// Appends a node: its first output. It gets a gradient where an input has one,
+// unless its operator stops it.
+Entry append(ParallelGraph* graph, ParallelNode node);
+
+inline const ParallelNode& node_of(const ParallelGraph& graph, Entry e) {
+  return graph.nodes[static_cast<size_t>(e.node)];
+}
+inline const TensorType& type_of(const ParallelGraph& graph, Entry e) {
+  return node_of(graph, e).outputs[static_cast<size_t>(e.index)];
+}
+
 // Without the nodes that no head depends on: MXNet does not expect them.
 ParallelGraph without_dead_nodes(const ParallelGraph& graph);
 

@@ -1,8 +1,9 @@
-// Convolution    data[n, c, ~h, ~w]  weight[m, c, kh, kw]  bias[m]  ->  out[n, m, h, w]
+// Convolution    data[n, c, h*, w*]  weight[m, c, kh, kw]  bias[m]  ->  out[n, m, h, w]
 // Deconvolution  data[n, c, ~h, ~w]  weight[c, m, kh, kw]  bias[m]  ->  out[n, m, h, w]
 //
 // With num_group > 1 the channels are blocks, one per group, and the groups are
-// the only factor along them.
+// the only factor along them. h* is a dim along which windows run; ~h is whole, but
+// for kernels of a single point.
 #include <algorithm>
 
 #include "rules/attributes.h"
@@ -17,6 +18,7 @@ struct ConvolutionAttributes {
   int64_t groups = 1;
   bool bias = true;
   bool pointwise = false;  // every output pixel comes from the one at its place
+  WindowSizes windows;
 };
 
 bool all_equal(const Integers& values, int64_t value) {
@@ -37,10 +39,12 @@ std::optional<ConvolutionAttributes> read_attributes(const OperatorView& op, boo
   const Integers kernel = attrs.integers("kernel");
   const Integers stride = attrs.integers("stride");
   const Integers pad = attrs.integers("pad");
+  const Integers dilate = attrs.integers("dilate");
   const Integers adjusted = attrs.integers("adj");
   const Integers target = attrs.integers("target_shape");
   read.pointwise = all_equal(kernel, 1) && all_equal(stride, 1) && all_equal(pad, 0) &&
                    all_equal(adjusted, 0) && all_equal(target, 0);
+  read.windows = {kernel, stride, pad, dilate, false};
   if (attrs.failed() || !is_channel_first(attrs.text("layout", "None"))) return std::nullopt;
   if (read.groups < 1 || !has_operands(op, read.bias ? 3 : 2, 1)) return std::nullopt;
   const size_t rank = op.inputs[0].shape.size();
@@ -49,51 +53,70 @@ std::optional<ConvolutionAttributes> read_attributes(const OperatorView& op, boo
   return read;
 }
 
-// n and, where the kernel is a single point, the image dims.
-Dims sample_dims(RuleBuilder* rule, const OperatorView& op, bool pointwise) {
-  const Shape& data = op.inputs[0].shape;
+// The dims of the data, those of the output, and what runs along them. The channels
+// are still to be filled in.
+struct ImageDims {
+  Dims data, out;
+  std::vector<std::optional<Window>> windows;
+};
+
+ImageDims image_dims(RuleBuilder* rule, const OperatorView& op, const ConvolutionAttributes& read,
+                     bool transposed) {
+  ImageDims dims;
+  dims.windows.resize(op.inputs[0].shape.size());
+  if (!read.pointwise && !transposed) dims.windows = image_windows(op, read.windows);
   DimSet whole = {1};
-  for (size_t d = 2; d < data.size() && !pointwise; ++d) whole.insert(d);
-  return rule->image_factors(data, 1, whole);
+  for (size_t d = 2; d < dims.windows.size() && !read.pointwise; ++d) {
+    if (!dims.windows[d]) whole.insert(d);
+  }
+  dims.data = dims.out = rule->image_factors(op.outputs[0].shape, 1, whole);
+  return dims;
 }
 
-Rule finish_convolution(RuleBuilder* rule, Dims sample, int data_channel, int out_channel,
+Rule finish_convolution(RuleBuilder* rule, ImageDims dims, int data_channel, int out_channel,
                         std::pair<int, int> weight_channels, const ConvolutionAttributes& read) {
-  Dims data = sample;
-  data[1] = data_channel;
-  Dims out = sample;
-  out[1] = out_channel;
-  Dims weight(sample.size(), kWhole);
+  dims.data[1] = data_channel;
+  dims.out[1] = out_channel;
+  for (size_t d = 2; d < dims.data.size(); ++d) {
+    if (!dims.windows[d]) continue;
+    dims.windows[d]->factor = dims.data[d];
+    rule->window(*dims.windows[d]);
+  }
+  Dims weight(dims.data.size(), kWhole);
   weight[0] = weight_channels.first;
   weight[1] = weight_channels.second;
-  rule->input(data).input(weight);
+  rule->input(dims.data).input(weight);
   if (read.bias) rule->addend({out_channel}).without_addends("no_bias", "True");
-  return rule->output(out).build();
+  return rule->output(dims.out).build();
 }
 
-Rule grouped_rule(const OperatorView& op, const ConvolutionAttributes& read) {
+Rule grouped_rule(const OperatorView& op, const ConvolutionAttributes& read, bool transposed) {
   if (read.filters % read.groups != 0) return Rule();
   RuleBuilder rule(op);
-  const Dims sample = sample_dims(&rule, op, read.pointwise);
+  const ImageDims dims = image_dims(&rule, op, read, transposed);
   const int g = rule.factor("g", read.groups);
   rule.extent_attr("num_group", g).extent_attr("num_filter", g, read.filters / read.groups);
-  return finish_convolution(&rule, sample, g, g, {g, kWhole}, read);
+  return finish_convolution(&rule, dims, g, g, {g, kWhole}, read);
 }
 
 Rule full_rule(const OperatorView& op, const ConvolutionAttributes& read, bool transposed) {
   RuleBuilder rule(op);
-  const Dims sample = sample_dims(&rule, op, read.pointwise);
+  const ImageDims dims = image_dims(&rule, op, read, transposed);
   const int m = rule.factor("m", read.filters);
   const int c = rule.reduced_factor("c", op.inputs[0].shape[1]);
   rule.extent_attr("num_filter", m);
   const std::pair<int, int> weight = transposed ? std::make_pair(c, m) : std::make_pair(m, c);
-  return finish_convolution(&rule, sample, c, m, weight, read);
+  return finish_convolution(&rule, dims, c, m, weight, read);
+}
+
+Rule any_rule(const OperatorView& op, const ConvolutionAttributes& read, bool transposed) {
+  return read.groups > 1 ? grouped_rule(op, read, transposed) : full_rule(op, read, transposed);
 }
 
 Rule convolution_rule(const OperatorView& op) {
   const auto read = read_attributes(op, true);
   if (!read) return Rule();
-  return read->groups > 1 ? grouped_rule(op, *read) : full_rule(op, *read, false);
+  return any_rule(op, *read, false);
 }
 
 bool is_onednn_deconvolution(const TensorType& data) {
@@ -104,7 +127,7 @@ Rule deconvolution_rule(const OperatorView& op) {
   const auto read = read_attributes(op, false);
   // See takes_variable_only(): its weight cannot be put together from tiles.
   if (!read || is_onednn_deconvolution(op.inputs[0])) return Rule();
-  return read->groups > 1 ? grouped_rule(op, *read) : full_rule(op, *read, true);
+  return any_rule(op, *read, true);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Pooling and resampling: samples and channels are independent; windows run over
-// the image dims, which are whole unless a global pool sums over them.
+// Pooling and resampling: samples and channels are independent. Windows run over the
+// image dims; a global pool sums over them; what resamples has them whole.
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
@@ -13,7 +13,7 @@ DimSet image_dims(const Shape& shape) {
   return dims;
 }
 
-Rule windowed_rule(const OperatorView& op) {
+Rule whole_images_rule(const OperatorView& op) {
   const Shape& in = op.inputs[0].shape;
   if (in.size() < 3 || op.outputs[0].shape.size() != in.size()) return Rule();
   RuleBuilder rule(op);
@@ -34,6 +34,33 @@ Rule global_sum_rule(const OperatorView& op, bool average) {
   return rule.input(data).output(out).build();
 }
 
+Rule windowed_rule(const OperatorView& op, const std::string& type, AttributeReader* attrs) {
+  const std::string convention = attrs->text("pooling_convention", "valid");
+  const WindowSizes sizes{attrs->integers("kernel"), attrs->integers("stride"),
+                          attrs->integers("pad"), {}, convention == "full"};
+  const bool known = (type == "max" || type == "avg" || type == "sum") &&
+                     (convention == "valid" || convention == "full");
+  if (attrs->failed()) return Rule();
+  const Shape& in = op.inputs[0].shape;
+  const Shape& out = op.outputs[0].shape;
+  if (!known || sizes.kernel.size() + 2 != in.size() || out.size() != in.size()) {
+    return whole_images_rule(op);
+  }
+  auto windows = image_windows(op, sizes);
+  DimSet whole;
+  for (size_t d = 2; d < in.size(); ++d) {
+    if (!windows[d]) whole.insert(d);
+  }
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(out, 1, whole);
+  for (size_t d = 2; d < in.size(); ++d) {
+    if (!windows[d]) continue;
+    windows[d]->factor = dims[d];
+    rule.window(*windows[d]);
+  }
+  return rule.input(dims).output(dims).build();
+}
+
 Rule pooling_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const std::string type = attrs.text("pool_type", "max");
@@ -42,12 +69,12 @@ Rule pooling_rule(const OperatorView& op) {
   if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
   if (layout != "None" && layout != "NCW" && layout != "NCHW" && layout != "NCDHW") return Rule();
   if (global && (type == "sum" || type == "avg")) return global_sum_rule(op, type == "avg");
-  return windowed_rule(op);
+  return global ? whole_images_rule(op) : windowed_rule(op, type, &attrs);
 }
 
 Rule resize_rule(const OperatorView& op) {
   if (!has_operands(op, 1, 1)) return Rule();
-  return windowed_rule(op);
+  return whole_images_rule(op);
 }
 
 // Nearest-neighbour upsampling of one image, or of several joined or summed.

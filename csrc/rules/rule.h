@@ -33,8 +33,28 @@ struct Factor {
   // where parts of unequal length would not line up with that dim's own tiles.
   bool even = false;
   bool batch = false;  // the sample dim: what data parallelism cuts
-  // An image dim over which windows run: cutting it takes a halo from the neighbours.
+  // An image dim over which windows run (Rule::windows): cutting it takes a halo from
+  // the neighbours.
   bool spatial = false;
+};
+
+// A window that runs along a dim of an input: row j of the output, which is what
+// the factor counts, is made of the rows j*stride - pad + i*dilate of the input,
+// 0 <= i < kernel, as far as there are such rows. The input dim is divided by the
+// same cuts, in parts of its own extent, which is no less than the factor's; a
+// group that makes the rows [begin, end) needs some rows of its neighbours, the
+// *halo* (search/halo.h).
+struct Window {
+  size_t input = 0, dim = 0;
+  int factor = 0;  // index into Rule::factors
+  int64_t kernel = 1, stride = 1, pad = 0, dilate = 1;
+  bool round_up = false;  // a last window may start that does not end within the padding
+
+  int64_t reach() const { return (kernel - 1) * dilate + 1; }
+  // How many rows the operator makes of an input of this extent.
+  int64_t output_extent(int64_t extent) const {
+    return (extent + 2 * pad - reach() + (round_up ? stride - 1 : 0)) / stride + 1;
+  }
 };
 
 // Which factor runs along each dim of one tensor.
@@ -58,6 +78,8 @@ struct Rule {
   std::vector<Factor> factors;
   std::vector<TensorRule> inputs;   // as many as the node's inputs
   std::vector<TensorRule> outputs;  // as many as the node's visible outputs
+
+  std::vector<Window> windows;      // at most one along a dim
 
   // Attributes that state an extent (num_hidden -> m).
   std::map<std::string, Extent> extent_attrs;

@@ -52,6 +52,12 @@ RuleBuilder& RuleBuilder::output(Dims dims) {
   return *this;
 }
 
+RuleBuilder& RuleBuilder::window(const Window& window) {
+  rule_.windows.push_back(window);
+  rule_.factors[static_cast<size_t>(window.factor)].spatial = true;
+  return *this;
+}
+
 RuleBuilder& RuleBuilder::extent_attr(const std::string& name, int factor, int64_t block) {
   rule_.extent_attrs[name] = {factor, block};
   return *this;
@@ -92,16 +98,28 @@ Rule RuleBuilder::build() {
 bool RuleBuilder::operands_fit() {
   if (rule_.inputs.size() != op_.inputs.size()) return false;
   if (rule_.outputs.size() != op_.outputs.size()) return false;
+  std::vector<DimSet> windowed(rule_.inputs.size());
+  for (const Window& w : rule_.windows) {
+    if (!window_fits(w) || !windowed[w.input].insert(w.dim).second) return false;
+  }
   for (size_t i = 0; i < rule_.inputs.size(); ++i) {
-    if (!operand_fits(rule_.inputs[i], op_.inputs[i].shape)) return false;
+    if (!operand_fits(rule_.inputs[i], op_.inputs[i].shape, windowed[i])) return false;
   }
   for (size_t i = 0; i < rule_.outputs.size(); ++i) {
-    if (!operand_fits(rule_.outputs[i], op_.outputs[i].shape)) return false;
+    if (!operand_fits(rule_.outputs[i], op_.outputs[i].shape, {})) return false;
   }
   return true;
 }
 
-bool RuleBuilder::operand_fits(const TensorRule& operand, const Shape& shape) {
+bool RuleBuilder::window_fits(const Window& w) const {
+  if (w.input >= rule_.inputs.size() || w.dim >= op_.inputs[w.input].shape.size()) return false;
+  const Dims& dims = rule_.inputs[w.input].dims;
+  return w.dim < dims.size() && dims[w.dim] == w.factor &&
+         op_.inputs[w.input].shape[w.dim] >= rule_.factors[static_cast<size_t>(w.factor)].size;
+}
+
+bool RuleBuilder::operand_fits(const TensorRule& operand, const Shape& shape,
+                               const DimSet& windowed) {
   if (operand.dims.size() != shape.size()) return false;
   std::set<int> seen;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -111,6 +129,7 @@ bool RuleBuilder::operand_fits(const TensorRule& operand, const Shape& shape) {
     Factor& factor = rule_.factors[static_cast<size_t>(index)];
     // A factor along two dims of one tensor would make the tiles diagonal blocks.
     if (!seen.insert(index).second) return false;
+    if (windowed.count(d) > 0) continue;
     if (factor.size < 1 || shape[d] % factor.size != 0) return false;
     if (shape[d] != factor.size) factor.even = true;
   }
@@ -171,6 +190,42 @@ std::vector<std::string> image_dim_names(size_t rank, size_t channel) {
     }
   }
   return names;
+}
+
+namespace {
+
+constexpr int64_t kMostRows = int64_t{1} << 40;
+
+// Item i of an attribute of windows; none when it is out of its bounds.
+std::optional<int64_t> window_item(const std::vector<int64_t>& items, size_t i, int64_t fallback) {
+  constexpr int64_t kMost = 1 << 20;  // far beyond any image, and safe to multiply
+  if (items.empty()) return fallback;
+  if (i >= items.size() || items[i] < fallback || items[i] > kMost) return std::nullopt;
+  return items[i];
+}
+
+}  // namespace
+
+std::vector<std::optional<Window>> image_windows(const OperatorView& op, const WindowSizes& sizes) {
+  const Shape& in = op.inputs[0].shape;
+  const Shape& out = op.outputs[0].shape;
+  std::vector<std::optional<Window>> windows(in.size());
+  for (size_t d = 2; d < in.size() && d < out.size(); ++d) {
+    const auto kernel = window_item(sizes.kernel, d - 2, 1), stride = window_item(sizes.stride, d - 2, 1);
+    const auto pad = window_item(sizes.pad, d - 2, 0), dilate = window_item(sizes.dilate, d - 2, 1);
+    if (!kernel || !stride || !pad || !dilate) continue;
+    Window w;
+    w.dim = d;
+    w.kernel = *kernel;
+    w.stride = *stride;
+    w.pad = *pad;
+    w.dilate = *dilate;
+    w.round_up = sizes.round_up;
+    if (out[d] > in[d] || in[d] > kMostRows || in[d] + 2 * w.pad < w.reach()) continue;
+    const bool over_some_row = w.pad < w.reach() && (out[d] - 1) * w.stride - w.pad < in[d];
+    if (over_some_row && out[d] == w.output_extent(in[d])) windows[d] = w;
+  }
+  return windows;
 }
 
 std::optional<size_t> axis_index(int64_t axis, size_t rank) {

@@ -19,6 +19,13 @@ namespace soybean {
 using Dims = std::vector<int>;    // factor index or kWhole, per dim
 using DimSet = std::set<size_t>;  // dim numbers
 
+// The attributes of windows over images, one item per image dim; empty is all 1
+// (pad: all 0).
+struct WindowSizes {
+  std::vector<int64_t> kernel, stride, pad, dilate;
+  bool round_up = false;
+};
+
 class RuleBuilder {
  public:
   explicit RuleBuilder(const OperatorView& op) : op_(op) {}
@@ -36,6 +43,8 @@ class RuleBuilder {
   RuleBuilder& input(Dims dims);
   RuleBuilder& addend(Dims dims);  // an input that enters a partial sum once
   RuleBuilder& output(Dims dims);
+  // Along a dim of an input; the factor's size must be the output extent.
+  RuleBuilder& window(const Window& window);
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
   RuleBuilder& shape_attr(const std::string& name, int output);
   RuleBuilder& restate(const std::string& name, const std::string& value);
@@ -48,7 +57,8 @@ class RuleBuilder {
 
  private:
   bool operands_fit();
-  bool operand_fits(const TensorRule& operand, const Shape& shape);
+  bool operand_fits(const TensorRule& operand, const Shape& shape, const DimSet& windowed);
+  bool window_fits(const Window& window) const;
   bool names_are_unique() const;
   bool outputs_agree() const;
   void mark_batch();
@@ -60,6 +70,11 @@ class RuleBuilder {
 // The names of the dims of an image tensor: n, c (at `channel`), then w, (h, w)
 // or (d, h, w).
 std::vector<std::string> image_dim_names(size_t rank, size_t channel);
+
+// The windows of `size` along the image dims of input 0, or none along a dim that
+// cannot be cut: where not every window is within the padded input and over some row
+// of it, or the output is longer than the input. Dims 0 and 1 have none.
+std::vector<std::optional<Window>> image_windows(const OperatorView& op, const WindowSizes& sizes);
 
 // `axis` counted from the front; none when it is out of range.
 std::optional<size_t> axis_index(int64_t axis, size_t rank);

@@ -12,6 +12,7 @@ Json factor_json(const Factor& factor) {
   json.set("reduced", factor.reduced);
   json.set("even", factor.even);
   json.set("batch", factor.batch);
+  json.set("spatial", factor.spatial);
   return json;
 }
 
@@ -23,6 +24,23 @@ Json operands_json(const std::vector<TensorRule>& operands) {
     Json item = Json::object();
     item.set("dims", dims);
     item.set("addend", operand.addend);
+    json.push(item);
+  }
+  return json;
+}
+
+Json windows_json(const std::vector<Window>& windows) {
+  Json json = Json::array();
+  for (const Window& window : windows) {
+    Json item = Json::object();
+    item.set("input", static_cast<int64_t>(window.input));
+    item.set("dim", static_cast<int64_t>(window.dim));
+    item.set("factor", window.factor);
+    item.set("kernel", window.kernel);
+    item.set("stride", window.stride);
+    item.set("pad", window.pad);
+    item.set("dilate", window.dilate);
+    item.set("round_up", window.round_up);
     json.push(item);
   }
   return json;
@@ -58,6 +76,7 @@ std::string rule_json(const Rule& rule) {
   json.set("factors", factors);
   json.set("inputs", operands_json(rule.inputs));
   json.set("outputs", operands_json(rule.outputs));
+  json.set("windows", windows_json(rule.windows));
   json.set("extent_attrs", extents_json(rule.extent_attrs));
   json.set("shape_attrs", shapes);
   json.set("restated", attributes_json(rule.restated));

@@ -24,8 +24,8 @@ const T& choice(Random* random, const std::vector<T>& from) {
 }
 
 const std::vector<std::string> kNames = {
-    "num_hidden", "no_bias", "flatten", "num_filter", "num_group", "kernel", "stride", "pad", "adj",
-    "target_shape", "layout", "global_pool", "pool_type", "axis", "axes", "use_global_stats",
+    "num_hidden", "no_bias", "flatten", "num_filter", "num_group", "kernel", "stride", "pad", "dilate", "adj",
+    "target_shape", "layout", "global_pool", "pool_type", "pooling_convention", "axis", "axes", "use_global_stats",
     "num_groups", "mode", "act_type", "shape", "newshape", "lhs_axes", "transpose_a", "transpose_b",
     "a_axes_summed", "b_axes_summed", "subscripts", "keepdims", "exclude", "dim", "dim1", "dim2",
     "source", "destination", "repeats", "reps", "pad_width", "begin", "end", "step", "squeeze_axis",
@@ -54,7 +54,15 @@ std::vector<TensorType> random_types(Random* random, size_t count) {
   return types;
 }
 
-bool operand_fits(const Rule& rule, const TensorRule& operand, const TensorType& type) {
+bool has_window(const Rule& rule, size_t input, size_t dim, int factor) {
+  for (const Window& w : rule.windows) {
+    if (w.input == input && w.dim == dim) return w.factor == factor;
+  }
+  return false;
+}
+
+// `input`: its number, or none for an output, which has no windows.
+bool operand_fits(const Rule& rule, const TensorRule& operand, const TensorType& type, size_t input = SIZE_MAX) {
   if (operand.dims.size() != type.shape.size()) return false;
   std::set<int> seen;
   for (size_t d = 0; d < operand.dims.size(); ++d) {
@@ -62,6 +70,10 @@ bool operand_fits(const Rule& rule, const TensorRule& operand, const TensorType&
     if (index == kWhole) continue;
     if (index < 0 || index >= static_cast<int>(rule.factors.size()) || !seen.insert(index).second) return false;
     const Factor& factor = rule.factors[static_cast<size_t>(index)];
+    if (has_window(rule, input, d, index)) {
+      if (!factor.spatial || type.shape[d] < factor.size) return false;
+      continue;
+    }
     if (factor.size < 1 || type.shape[d] % factor.size != 0) return false;
     if (type.shape[d] != factor.size && !factor.even) return false;
   }
@@ -72,7 +84,7 @@ bool rule_fits(const Rule& rule, const OperatorView& op) {
   if (!rule.known) return rule.factors.empty() && rule.inputs.empty() && rule.outputs.empty();
   if (rule.inputs.size() != op.inputs.size() || rule.outputs.size() != op.outputs.size()) return false;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    if (!operand_fits(rule, rule.inputs[i], op.inputs[i])) return false;
+    if (!operand_fits(rule, rule.inputs[i], op.inputs[i], i)) return false;
   }
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     if (!operand_fits(rule, rule.outputs[i], op.outputs[i])) return false;

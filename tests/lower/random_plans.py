@@ -18,7 +18,9 @@ from typing import Dict, Iterator, List, Optional
 import mxnet as mx
 import numpy as np
 
+from soybean_mx import core as soybean_core
 from tests.lower.byte_count import count_bytes
+from tests.lower.drawn_plans import draw_plan
 from tests.lower.execution import EngineError, LoweringError, Result, graph_of, head_gradients, run_lowered, run_serial
 from tests.lower.random_graphs import Program, random_program
 
@@ -56,16 +58,22 @@ class Case:
 def draw_case(seed: int, **fixed: object) -> Case:
     """Draw the case of a seed; `fixed` replaces some of what is drawn (None leaves it)."""
     rs = np.random.RandomState(seed)
-    named = ("optimal", "data", "model", "recursive")
     case = Case(
         seed=seed,
         size=int(rs.randint(1, 15)),
         devices=int(rs.choice(DEVICES)),
-        strategy=f"random:{rs.randint(2**31)}" if rs.rand() < 0.75 else str(rs.choice(named)),
+        strategy=_draw_strategy(rs),
         dtype="float64" if rs.rand() < 0.85 else "float32",
         boundary="tiled" if rs.rand() < 0.85 else "whole",
     )
     return dataclasses.replace(case, **{k: v for k, v in fixed.items() if v is not None})
+
+
+def _draw_strategy(rs: np.random.RandomState) -> str:
+    kind, seed = rs.rand(), rs.randint(2**31)
+    if kind < 0.4:
+        return f"random:{seed}"
+    return f"drawn:{seed}" if kind < 0.8 else str(rs.choice(("optimal", "data", "model", "recursive")))
 
 
 @dataclasses.dataclass
@@ -85,9 +93,8 @@ def check_case(case: Case, core) -> Verdict:
     """Run a case; `core` has the functions plan and lower of soybean_mx.core."""
     program = case.program
     graph = graph_of(program)
-    options = {"devices": case.devices, "strategy": case.strategy, "boundary": case.boundary}
     try:
-        plan = core.plan(graph, options)
+        plan = plan_of(case, graph, core)
         lowered = core.lower(graph, plan)
         problems = check_bytes(program, plan, lowered)
         head_grads = head_gradients(program, case.seed)
@@ -115,16 +122,23 @@ def check_case(case: Case, core) -> Verdict:
     return Verdict(problems)
 
 
+def plan_of(case: Case, graph: Dict, core) -> Dict:
+    """Return the plan of a case: the core's, or one drawn without it (for the core itself to lower)."""
+    if case.strategy.startswith("drawn:") and core is soybean_core:
+        return draw_plan(graph, case.devices, case.boundary, int(case.strategy.split(":")[1]))
+    options = {"devices": case.devices, "strategy": case.strategy, "boundary": case.boundary}
+    return core.plan(graph, options)
+
+
 def check_bytes(program: Program, plan: Dict, lowered: Dict) -> List[str]:
     """Return where the bytes or messages of plan, lowered graph and this test's own count differ."""
-    if "bytes" not in plan:
-        return []  # the reference lowering plans nothing
+    if "bytes" not in lowered:
+        return []  # the reference lowering counts nothing
     counted, messages = count_bytes(program, lowered)
-    if lowered["bytes"] == counted == plan["bytes"] and lowered["messages"] == messages == plan["messages"]:
-        return []
+    stated = {"lowered": lowered, **({"plan": plan} if "bytes" in plan else {})}
     return [
-        f"bytes differ: plan {plan['bytes']} in {plan['messages']}, lowered {lowered['bytes']} in "
-        f"{lowered['messages']}, counted {counted} in {messages} messages"
+        f"bytes differ: {who} {what['bytes']} in {what['messages']}, counted {counted} in {messages} messages"
+        for who, what in stated.items() if what["bytes"] != counted or what["messages"] != messages
     ]
 
 
@@ -182,12 +196,11 @@ def describe(case: Case, core) -> str:
     lines += [f"  {n}: {v.role} {v.value.shape} grad={v.requires_grad}" for n, v in program.variables.items()]
     lines.append(program.symbol.debug_str())
     try:
-        options = {"devices": case.devices, "strategy": case.strategy, "boundary": case.boundary}
-        plan = core.plan(graph, options)
+        plan = plan_of(case, graph, core)
         lines.append(f"cuts {plan['cuts']}")
         for kind in ("tensors", "operators"):
             lines += [f"  {kind[:-1]} {n}: {c}" for n, c in plan[kind].items()]
-        lines.append(f"whole: {plan['whole']}")
+        lines += [f"  output {i}: {c}" for i, c in enumerate(plan["outputs"])]
     except Exception as error:
         lines.append(f"no plan: {error}")
     return "\n".join(lines)
@@ -276,7 +289,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
         core = ReferenceCore()
     else:
-        from soybean_mx import core
+        core = soybean_core
     tally, start = Tally(core, args.verbose), time.time()
     for seed in seed_ranges(args.seeds) if args.seeds else ():
         fixed = {k: getattr(args, k) for k in ("size", "devices", "strategy", "dtype", "boundary")}

@@ -149,6 +149,20 @@ def can_cut(factor: Dict, parts: int) -> bool:
     return factor["size"] >= parts and not (factor["even"] and factor["size"] % parts)
 
 
+def window_rows(window: Dict, out: Range, extent: int) -> Range:
+    """Return the rows of an input dim from which an operator makes the rows ``out`` with its attributes unchanged.
+
+    They begin at a multiple of the stride, so that the windows stand where the whole operator's do, and with the
+    padding there are at least as many as a window is long.
+    """
+    reach = (window["kernel"] - 1) * window["dilate"] + 1
+    end = min(extent, (out[1] - 1) * window["stride"] - window["pad"] + reach)
+    begin = max(0, out[0] * window["stride"] - window["pad"]) // window["stride"] * window["stride"]
+    while begin > 0 and end - begin + 2 * window["pad"] < reach:
+        begin -= window["stride"]
+    return begin, end
+
+
 class Cut:
     """An operator cut along some factors of its rule: {factor index: number of parts}."""
 
@@ -169,6 +183,28 @@ class Cut:
             block = extent // self.factors[dim]["size"] if dim != WHOLE else 1
             begin, end = group.get(dim, (0, extent // block))
             region.append(slice(begin * block, end * block))
+        return tuple(region)
+
+    def input_tile(self, number: int, shape: Sequence[int], group: Dict[int, Range]) -> Tuple[slice, ...]:
+        """Return the region of an input that a group needs: along windows, the rows that they reach and some more."""
+        windows = {w["dim"]: w for w in self.rule["windows"] if w["input"] == number}
+        dims = [WHOLE if d in windows else f for d, f in enumerate(self.rule["inputs"][number]["dims"])]
+        region = list(self.tile(dims, shape, group))
+        for dim, window in windows.items():
+            if window["factor"] in group:
+                region[dim] = slice(*window_rows(window, group[window["factor"]], shape[dim]))
+        return tuple(region)
+
+    def own_rows(self, number: int, inputs: Dict[int, Tuple[slice, ...]], group: Dict[int, Range]
+                 ) -> Tuple[slice, ...]:
+        """Return the region of what a group computes that is its own part of an output."""
+        dims = self.rule["outputs"][number]["dims"]
+        region = [slice(None)] * len(dims)
+        for window in self.rule["windows"]:
+            if window["factor"] in group:
+                begin, end = group[window["factor"]]
+                first = inputs[window["input"]][window["dim"]].start // window["stride"]
+                region[dims.index(window["factor"])] = slice(begin - first, end - first)
         return tuple(region)
 
     def adds(self, group: Dict[int, Range]) -> bool:
@@ -223,15 +259,22 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
                     [None if g is None else np.zeros(g.shape, "float64") for g in whole.gradients])
     for group in cut.groups():
         used = [i for i, rule in enumerate(inputs) if cut.adds(group) or not rule["addend"]]
-        regions = {i: cut.tile(inputs[i]["dims"], arrays[i].shape, group) for i in used}
+        regions = {i: cut.input_tile(i, arrays[i].shape, group) for i in used}
         tiles = [arrays[i][regions[i]] for i in used]
         out_regions = [cut.tile(rule["dims"], o.shape, group) for rule, o in zip(outputs, whole.outputs)]
         shapes = [o[r].shape for o, r in zip(whole.outputs, out_regions)]
         local = cut.attributes(attrs, group, shapes)
         scale = cut.scale(group)
-        own_heads = None if heads is None else [h[r] * scale for h, r in zip(heads, out_regions)]
-        result = run(case, local, tiles, [case.inputs[i] for i in used], len(outputs), own_heads)
-        for total, region, part, shape in zip(joined.outputs, out_regions, result.outputs, shapes):
+        operands = [case.inputs[i] for i in used]
+        result = run(case, local, tiles, operands, len(outputs), None)
+        owned = [cut.own_rows(k, regions, group) for k in range(len(outputs))]
+        if heads is not None:
+            own_heads = [np.zeros(o.shape, h.dtype) for o, h in zip(result.outputs, heads)]
+            for own_head, own, head, region in zip(own_heads, owned, heads, out_regions):
+                own_head[own] = head[region] * scale
+            result = run(case, local, tiles, operands, len(outputs), own_heads)
+        for total, region, made, own, shape in zip(joined.outputs, out_regions, result.outputs, owned, shapes):
+            part = made[own]
             assert part.shape == shape, f"a part has shape {part.shape}, its region of the output {shape}"
             total[region] += part * scale
         for i, gradient in zip(used, result.gradients):
