@@ -54,7 +54,7 @@ class _Settings:
         self.contexts = device_contexts(devices)
         self.strategy = strategy or os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal"
         self.batch_norm = batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM") or "exact"
-        self._pins = user_pins.checked(pins or {}, "pins")
+        self._pins = user_pins.checked(pins or {}, "The argument pins")
         # The variable is for all blocks of a program: in each, only what it has is pinned.
         self._pins_of_any = user_pins.from_environment() if pins is None else {}
 

@@ -116,7 +116,7 @@ def checked(value: Any, source: str) -> Pins:
             raise PinError(f"{source} has the pattern {pattern!r}, but a name or a shell pattern is needed: {_FORM}.")
         if (not isinstance(listed, (list, tuple)) or not listed
                 or any(not isinstance(item, str) or not _CHOICE.fullmatch(item) for item in listed)):
-            raise PinError(f"{source} pins {pattern!r} to {choices!r}, but 'split D', 'replicated', 'owner' or the "
+            raise PinError(f"{source} sets {pattern!r} to {choices!r}, but 'split D', 'replicated', 'owner' or the "
                            f"name of an operator's factor is possible, or a list of them with one per cut: {_FORM}.")
         pins[pattern] = choices if isinstance(choices, str) else list(listed)
     return pins
