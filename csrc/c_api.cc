@@ -119,6 +119,16 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
   });
 }
 
+int SoybeanSpace(const char* graph, const char* options_text, char** out) {
+  return guarded(out, [&] {
+    const soybean::Json json = soybean::Json::parse(text_argument(options_text, "the options"));
+    const soybean::SearchOptions options = search_options(json);
+    const soybean::Program program =
+        soybean::prepare(text_argument(graph, "the graph"), string_option(json, "batch_norm", "exact"));
+    return space_json(program, options).text();
+  });
+}
+
 int SoybeanRules(const char* graph, char** out) {
   return guarded(out, [&] {
     const soybean::SerialProgram program =
