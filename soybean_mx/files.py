@@ -22,12 +22,29 @@ def write_json(path: str, value: Any) -> None:
     OSError
         When the folder is not there or cannot be written to.
     """
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text in UTF-8, under a temporary name first.
+
+    Parameters
+    ----------
+    path : str
+        Where to; an existing file is replaced.
+    text : str
+        What the file shall hold.
+
+    Raises
+    ------
+    OSError
+        When the folder is not there or cannot be written to.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
-            file.write("\n")
+            file.write(text)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp's own mode lets nobody else read
