@@ -32,7 +32,7 @@ from bench_train import machine
 BASELINES = ("data", "model", "owt", "megatron", "recursive", "spartan", "zero")
 DEVICES = (8, 64, 1024)
 DEPTH_DEVICES = (8,)
-SAMPLES_PER_DEVICE = 32  # 256 on 8 devices, as in docs/design.md's examples and bench_peers.py
+SAMPLES_PER_DEVICE = 32  # 256 on 8 devices, as in bench_peers.py
 PATIENCE = 10.0  # seconds after which a plan is not repeated
 LAYERS = (10, 30, 100, 300, 1000)  # of the perceptrons
 TIMES = (1, 3, 10)  # as many blocks as ResNet-50
@@ -115,17 +115,18 @@ REQUIREMENTS = (
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table for people, in the terminal or in Markdown; the first column is text, the others figures."""
+    """A table for people, in the terminal or in Markdown; the columns after the first hold `figures`, or else text."""
 
     title: str
     headings: Tuple[str, ...]
     rows: Tuple[Tuple[str, ...], ...]
+    figures: bool = True
 
     def rich(self) -> Table:
         """For the terminal."""
         table = Table(title=self.title, title_justify="left")
         for index, heading in enumerate(self.headings):
-            table.add_column(heading, justify="right" if index else "left", overflow="fold")
+            table.add_column(heading, justify="right" if index and self.figures else "left", no_wrap=not index)
         for row in self.rows:
             table.add_row(*row)
         return table
@@ -133,8 +134,8 @@ class Sheet:
     def markdown(self) -> str:
         """For documents."""
         lines = ["| " + " | ".join(cells) + " |" for cells in (self.headings, *self.rows)]
-        return "\n".join([f"## {self.title}", "", lines[0], "|---" + "|---:" * (len(self.headings) - 1) + "|",
-                          *lines[1:], ""])
+        rule = "|---" + ("|---:" if self.figures else "|---") * (len(self.headings) - 1) + "|"
+        return "\n".join([f"## {self.title}", "", lines[0], rule, *lines[1:], ""])
 
 
 # -- models --------------------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def sheets(report: Dict[str, Any]) -> List[Sheet]:
         found.append(_depth_sheet(report["depth"]))
     left_out = _left_out(report)
     if left_out:
-        found.append(Sheet("Left out, or not completed", ("model", "reason"), tuple(left_out.items())))
+        found.append(Sheet("Left out, or not completed", ("model", "reason"), tuple(left_out.items()), False))
     return found
 
 
@@ -299,7 +300,7 @@ def _requirements_sheet(requirements: Iterable[Dict[str, Any]]) -> Sheet:
         worst = f"{item['worst'] / 1e6:.0f} MB" if is_memory else plan_report.seconds(item["worst"])
         rows.append((item["required"], worst, item["worst_model"],
                      f"{item['measured'] - item['missed']} of {item['measured']}", "yes" if item["met"] else "no"))
-    return Sheet("Required", ("required", "worst", "of", "plans that meet it", "met"), tuple(rows))
+    return Sheet("Required", ("required", "worst", "of", "plans that meet it", "met"), tuple(rows), False)
 
 
 def _plans_sheet(results: Iterable[Dict[str, Any]], devices: int, baselines: Sequence[str]) -> Sheet:
