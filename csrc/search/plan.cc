@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "search/ties.h"
+
 namespace soybean {
 namespace {
 
@@ -133,6 +135,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
     for (const Entry& e : node.inputs) gradient = gradient || gradients[static_cast<size_t>(e.node)];
     gradients.push_back(gradient && !stops_gradient(node.op));
   }
+  mark_samples(expanded.graph, &rules);
   return Program{std::move(expanded), std::move(rules), std::move(gradients)};
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "search/arrangement.h"
 #include "search/baselines.h"
 
 namespace soybean {
@@ -12,7 +13,7 @@ namespace {
 // Entries of the largest table that the search may build (8 bytes each).
 constexpr size_t kTableLimit = size_t{1} << 23;
 // Arrangements of one choice that the second step tries.
-constexpr size_t kArrangements = 48;
+constexpr size_t kArrangements = 24;
 // The third step: up to this many devices.
 constexpr int kRefinedDevices = 16;
 
@@ -92,20 +93,7 @@ class Search {
 
   // The best arrangement of a plan's counts.
   Found arranged(const Space& space, const Plan& plan, const Pricing& pricing) const {
-    Domains domains;
-    const auto spread = [&](const Division& d, bool pinned) {
-      return pinned ? std::vector<Division>{d} : arrangements(mesh_, d, kArrangements);
-    };
-    for (size_t i = 0; i < plan.operators.size(); ++i) {
-      const bool variable = program_.graph().nodes()[i].is_variable();
-      domains.operators.push_back(variable ? std::vector<OperatorCuts>{}
-                                           : spread(plan.operators[i], space.is_pinned(static_cast<int>(i))));
-    }
-    const Domains all = domains_of(space, {});
-    for (const auto& [e, unused] : all.tensors) domains.tensors[e] = spread(plan.tensors.at(e), space.is_pinned(e));
-    for (size_t r = 0; r < plan.results.size(); ++r) {
-      domains.results.push_back(spread(plan.results[r], all.results[r].size() == 1 && !space.is_whole_boundary()));
-    }
+    const Domains domains = arranged_domains(space, plan, kArrangements);
     Pricing exact = pricing;
     exact.exact = true;
     Problem problem(space, domains, exact);
