@@ -151,14 +151,36 @@ Division aligned(const Mesh& mesh, const Division& reference, const Division& co
   return a.result();
 }
 
+Division canonical(const Mesh& mesh, const Division& counts, const std::vector<int>& samples, int last) {
+  // Samples, then what does not divide, then the other dims, `last` at the end.
+  const auto place = [&](int choice) {
+    if (std::count(samples.begin(), samples.end(), choice) > 0) return 0;
+    return choice < 0 ? 1 : choice == last ? 3 : 2;
+  };
+  std::vector<int> choices(counts.size()), order(counts.size());
+  for (const std::vector<int>& cuts : mesh.classes()) {
+    std::vector<int> own;
+    for (const int cut : cuts) own.push_back(counts[index(cut)]);
+    std::sort(own.begin(), own.end(), [&](int a, int b) {
+      return place(a) != place(b) ? place(a) < place(b) : a < b;
+    });
+    for (size_t i = 0; i < cuts.size(); ++i) choices[index(cuts[i])] = own[i];
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[i] = place(choices[i]) == 0 ? static_cast<int>(i) : -static_cast<int>(i);
+  }
+  return Division(std::move(choices), order);
+}
+
 namespace {
 
 // Arranges a plan's operators and tensors one after the other.
 class Arranger {
  public:
-  Arranger(const Space& space, const Plan& plan, size_t limit)
-      : space_(space), mesh_(space.mesh()), plan_(plan), limit_(limit), prices_(space, exact_bytes()) {
+  Arranger(const Space& space, const Plan& plan, size_t limit, bool arranged)
+      : space_(space), mesh_(space.mesh()), plan_(plan), limit_(limit), arranged_(arranged), prices_(space, exact_bytes()) {
     all_ = domains_of(space, {});
+    find_samples();
   }
 
   Domains run() {
@@ -191,14 +213,41 @@ class Arranger {
     return prices_.conversion(e, prices_.number(from), prices_.number(to)).bytes;
   }
 
+  // For every tensor the dims that its operators say are samples.
+  void find_samples() {
+    const auto& rules = space_.program().rules;
+    const auto note = [this](const Rule& rule, Entry e, const std::vector<int>& dims) {
+      for (size_t d = 0; d < dims.size(); ++d) {
+        if (dims[d] != kWhole && rule.factors[index(dims[d])].batch) samples_[e].push_back(static_cast<int>(d));
+      }
+    };
+    for (size_t i = 0; i < rules.size(); ++i) {
+      if (!rules[i].known) continue;
+      const Node& n = space_.graph().nodes()[i];
+      for (size_t k = 0; k < n.inputs.size(); ++k) note(rules[i], n.inputs[k], rules[i].inputs[k].dims);
+      for (size_t k = 0; k < n.outputs.size(); ++k) note(rules[i], {static_cast<int>(i), static_cast<int>(k)}, rules[i].outputs[k].dims);
+    }
+  }
+
+  static void add(const Division& d, std::vector<Division>* to) {
+    if (std::find(to->begin(), to->end(), d) == to->end()) to->push_back(d);
+  }
+
+  void add_canonical(const Division& counts, const std::vector<int>& samples, std::vector<Division>* to) const {
+    bool dims = false;
+    for (const int c : counts) {
+      if (c < 0 || std::count(samples.begin(), samples.end(), c) > 0) continue;
+      dims = true;
+      add(canonical(mesh_, counts, samples, c), to);
+    }
+    if (!dims) add(canonical(mesh_, counts, samples, kReplicated), to);
+  }
+
   // All arrangements, where they are few, with the chosen one first.
   std::vector<Division> worth_trying(const std::vector<Division>& fitting, size_t chosen) const {
     std::vector<Division> out{fitting[chosen]};
-    const auto add = [&out](const Division& d) {
-      if (std::find(out.begin(), out.end(), d) == out.end()) out.push_back(d);
-    };
-    for (const Division& d : arrangements(mesh_, fitting[chosen], limit_)) add(d);
-    for (const Division& d : fitting) add(d);
+    for (const Division& d : arrangements(mesh_, fitting[chosen], limit_)) add(d, &out);
+    for (const Division& d : fitting) add(d, &out);
     return out;
   }
 
@@ -207,39 +256,60 @@ class Arranger {
     if (space_.is_pinned(node)) {
       out_.operators[index(node)] = {counts};
       chosen_[node] = counts;
-    } else {
-      std::vector<Division> fitting = fitting_cuts(node, counts);
-      const size_t best = cheapest(fitting, [&](const Division& cuts) { return arrival_price(node, cuts); });
-      chosen_[node] = fitting[best];
-      out_.operators[index(node)] = worth_trying(fitting, best);
+      return;
     }
+    const std::vector<Division> fitting = fitting_cuts(node, counts);
+    const size_t best =
+        arranged_ ? 0 : cheapest(fitting, [&](const Division& cuts) { return arrival_price(node, cuts); });
+    chosen_[node] = fitting[best];
+    out_.operators[index(node)] = worth_trying(fitting, best);
   }
 
+  // The plan's own arrangement, if it has one, the canonical ones, and those that fit
+  // the operands.
   std::vector<Division> fitting_cuts(int node, const Division& counts) const {
     const Rule& rule = space_.program().rules[index(node)];
     const Node& n = space_.graph().node(node);
     std::vector<Division> fitting;
+    if (arranged_) fitting.push_back(counts);
+    std::vector<int> samples;
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (rule.factors[f].batch) samples.push_back(static_cast<int>(f));
+    }
+    add_canonical(counts, samples, &fitting);
     for (size_t k = 0; k < n.inputs.size() && rule.known; ++k) {
       const Tiling* arrives_as = arrives(n.inputs[k]);
-      if (arrives_as == nullptr) continue;
-      const std::vector<int>& dims = rule.inputs[k].dims;
-      std::vector<int> reference, copied;
-      for (size_t i = 0; i < arrives_as->size(); ++i) {
-        const int c = (*arrives_as)[i];
-        const bool factor = c >= 0 && dims[index(c)] != kWhole;
-        reference.push_back(c < 0 ? c : factor ? dims[index(c)] : kForeign);
-      }
-      for (size_t f = 0; f < rule.factors.size(); ++f) {
-        if (std::count(dims.begin(), dims.end(), static_cast<int>(f)) == 0) copied.push_back(static_cast<int>(f));
-      }
-      const Division in_factors(reference, arrives_as->levels());
-      for (const bool cut_copies : {false, true}) {
-        const Division d = aligned(mesh_, in_factors, counts, copied, cut_copies);
-        if (std::find(fitting.begin(), fitting.end(), d) == fitting.end()) fitting.push_back(d);
+      if (arrives_as != nullptr) add_fitting(rule, rule.inputs[k].dims, *arrives_as, counts, &fitting);
+    }
+    if (!arranged_) return fitting;
+    for (size_t k = 0; k < n.outputs.size() && rule.known; ++k) {
+      for (const Tiling& wanted : wanted_as({node, static_cast<int>(k)})) {
+        add_fitting(rule, rule.outputs[k].dims, wanted, counts, &fitting);
       }
     }
-    if (fitting.empty()) fitting.push_back(counts);
     return fitting;
+  }
+
+  // Cuts that fit an operand, which has these factors along its dims.
+  void add_fitting(const Rule& rule, const std::vector<int>& dims, const Tiling& operand,
+                   const Division& counts, std::vector<Division>* fitting) const {
+    std::vector<int> reference, copied;
+    for (size_t i = 0; i < operand.size(); ++i) {
+      const int c = operand[i];
+      const bool factor = c >= 0 && dims[index(c)] != kWhole;
+      reference.push_back(c < 0 ? c : factor ? dims[index(c)] : kForeign);
+    }
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (std::count(dims.begin(), dims.end(), static_cast<int>(f)) == 0) copied.push_back(static_cast<int>(f));
+    }
+    const Division in_factors(reference, operand.levels());
+    for (const bool cut_copies : {false, true}) add(aligned(mesh_, in_factors, counts, copied, cut_copies), fitting);
+  }
+
+  // How the plan wants an output: as it rests, or as its only use needs it.
+  std::vector<Tiling> wanted_as(Entry e) const {
+    if (space_.uses(e).empty()) return {};
+    return {plan_.tensors.at(e)};
   }
 
   int64_t arrival_price(int node, const Division& cuts) {
@@ -260,16 +330,32 @@ class Arranger {
     }
     if (all_.tensors.count(e) == 0) return;
     const Tiling& counts = plan_.tensors.at(e);
-    if (space_.is_pinned(e) || variable) {
-      out_.tensors[e] = space_.is_pinned(e) ? std::vector<Tiling>{counts} : worth_trying({counts}, 0);
+    if (space_.is_pinned(e)) {
+      out_.tensors[e] = {counts};
       at_[e] = counts;
       return;
     }
-    const Tiling made = at_[e];
-    const std::vector<Division> fitting{aligned(mesh_, made, counts), aligned(mesh_, made, counts, {}, true)};
-    const size_t best = cheapest(fitting, [&](const Tiling& t) { return price(e, made, t); });
+    std::vector<Division> fitting;
+    if (arranged_) fitting.push_back(counts);
+    const auto samples = samples_.find(e);
+    add_canonical(counts, samples == samples_.end() ? std::vector<int>{} : samples->second, &fitting);
+    if (!variable) add_aligned(at_[e], counts, &fitting);
+    for (const Use& use : space_.uses(e)) {
+      if (!arranged_ || use.node < 0) continue;
+      const size_t node = index(use.node);
+      add_aligned(input_tiling(space_.program().rules[node], use.input, plan_.operators[node]), counts, &fitting);
+    }
+    size_t best = 0;
+    if (!variable && !arranged_) {
+      const Tiling made = at_[e];
+      best = cheapest(fitting, [&](const Tiling& t) { return price(e, made, t); });
+    }
     out_.tensors[e] = worth_trying(fitting, best);
     at_[e] = fitting[best];
+  }
+
+  void add_aligned(const Tiling& reference, const Tiling& counts, std::vector<Division>* fitting) const {
+    for (const bool cut_copies : {false, true}) add(aligned(mesh_, reference, counts, {}, cut_copies), fitting);
   }
 
   void arrange_result(size_t r) {
@@ -279,13 +365,17 @@ class Arranger {
       return;
     }
     const Entry e = space_.results()[r];
+    std::vector<Division> fitting;
+    if (arranged_) fitting.push_back(counts);
+    const auto samples = samples_.find(e);
+    add_canonical(counts, samples == samples_.end() ? std::vector<int>{} : samples->second, &fitting);
     const Tiling* arrives_as = arrives(e);
-    if (arrives_as == nullptr) {
-      out_.results[r] = worth_trying({counts}, 0);
-      return;
+    if (arrives_as != nullptr) add_aligned(*arrives_as, counts, &fitting);
+    size_t best = 0;
+    if (arrives_as != nullptr && !arranged_) {
+      best = cheapest(fitting, [&](const Tiling& t) { return price(e, *arrives_as, t); });
     }
-    const std::vector<Division> fitting{aligned(mesh_, *arrives_as, counts), aligned(mesh_, *arrives_as, counts, {}, true)};
-    out_.results[r] = worth_trying(fitting, cheapest(fitting, [&](const Tiling& t) { return price(e, *arrives_as, t); }));
+    out_.results[r] = worth_trying(fitting, best);
   }
 
   template <typename Price>
@@ -305,16 +395,18 @@ class Arranger {
   const Mesh& mesh_;
   const Plan& plan_;
   const size_t limit_;
+  const bool arranged_;
   Prices prices_;
   Domains all_, out_;
+  std::map<Entry, std::vector<int>> samples_;
   std::map<int, Division> chosen_;
   std::map<Entry, Tiling> at_;
 };
 
 }  // namespace
 
-Domains arranged_domains(const Space& space, const Plan& plan, size_t limit) {
-  return Arranger(space, plan, limit).run();
+Domains arranged_domains(const Space& space, const Plan& plan, size_t limit, bool arranged) {
+  return Arranger(space, plan, limit, arranged).run();
 }
 
 }  // namespace soybean

@@ -24,9 +24,18 @@ std::vector<Division> arrangements(const Mesh& mesh, const Division& division, s
 Division aligned(const Mesh& mesh, const Division& reference, const Division& counts,
                  const std::vector<int>& copied = {}, bool cut_copies = false);
 
-// For every choice of a plan the arrangements that are worth trying: all, up to
-// `limit`, else those that fit their neighbours'.
-Domains arranged_domains(const Space& space, const Plan& plan, size_t limit);
+// An arrangement that fits those of all other divisions with most counts: the samples
+// take the first cuts, the first of them divides first, and the other dims the last
+// ones, from the last on. So what one operator cuts more and the next one less is
+// always innermost, at the border between them. `samples` tells which choices those
+// are; `last` is the choice that takes the last cuts.
+Division canonical(const Mesh& mesh, const Division& counts, const std::vector<int>& samples, int last);
+
+// For every choice of a plan the arrangements that are worth trying: all, where they
+// are at most `limit`, else the canonical ones and those that fit their neighbours'.
+// With `arranged`, the plan's own arrangements are among them, and they and their
+// neighbours' are fitted; else the plan is taken for its counts.
+Domains arranged_domains(const Space& space, const Plan& plan, size_t limit, bool arranged);
 
 }  // namespace soybean
 
