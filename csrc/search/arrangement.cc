@@ -302,7 +302,7 @@ class Arranger {
     for (size_t f = 0; f < rule.factors.size(); ++f) {
       if (std::count(dims.begin(), dims.end(), static_cast<int>(f)) == 0) copied.push_back(static_cast<int>(f));
     }
-    const Division in_factors(reference, operand.levels());
+    const Division in_factors = operand.with_choices(reference);
     for (const bool cut_copies : {false, true}) add(aligned(mesh_, in_factors, counts, copied, cut_copies), fitting);
   }
 

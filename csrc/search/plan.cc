@@ -157,7 +157,7 @@ Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts) {
       choices.push_back(kReplicated);
     }
   }
-  return Tiling(std::move(choices), cuts.levels());
+  return cuts.with_choices(choices);
 }
 
 Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) {
@@ -176,7 +176,7 @@ Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) 
       choices.push_back(rule.factors[static_cast<size_t>(choice)].reduced ? kPartial : kReplicated);
     }
   }
-  return Tiling(std::move(choices), cuts.levels());
+  return cuts.with_choices(choices);
 }
 
 void check_plan(const Program& program, const Plan& plan) {
