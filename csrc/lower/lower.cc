@@ -140,7 +140,8 @@ class Lowering {
       const Entry local = add(local_operator(index, device, inputs));
       for (size_t k = 0; k < outputs.size(); ++k) {
         const Entry out{local.node, static_cast<int>(k)};
-        outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, out);
+        outputs[k][static_cast<size_t>(device)] =
+            scaled_average(index, device, masked(index, device, inputs, out));
       }
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
@@ -151,7 +152,7 @@ class Lowering {
     }
   }
 
-  ParallelNode local_operator(int index, int device, const std::vector<Tiles>& inputs) const {
+  ParallelNode local_operator(int index, int device, const std::vector<Tiles>& inputs) {
     const Node& node = serial().node(index);
     const Rule& rule = program_.rules[static_cast<size_t>(index)];
     ParallelNode local;
@@ -161,12 +162,12 @@ class Lowering {
     local.attrs = node.attrs;
     local.subgraphs = node.subgraphs;
     bool all_addends = true;
-    for (const Tiles& tiles : inputs) {
-      const Entry tile = tiles[static_cast<size_t>(device)];
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const Entry tile = inputs[k][static_cast<size_t>(device)];
       if (tile == kAbsent) {
         all_addends = false;
       } else {
-        local.inputs.push_back(tile);
+        local.inputs.push_back(own_indices(index, k, device, tile));
       }
     }
     for (size_t k = 0; k < node.outputs.size(); ++k) {
@@ -178,11 +179,14 @@ class Lowering {
     return local;
   }
 
-  int64_t own_extent(int index, int factor, int device) const {
+  Range own_range(int index, int factor, int device) const {
     const Rule& rule = program_.rules[static_cast<size_t>(index)];
     return device_range(mesh_, plan_.operators[static_cast<size_t>(index)], factor,
-                        rule.factors[static_cast<size_t>(factor)].size, device)
-        .length();
+                        rule.factors[static_cast<size_t>(factor)].size, device);
+  }
+
+  int64_t own_extent(int index, int factor, int device) const {
+    return own_range(index, factor, device).length();
   }
 
   void restate_attributes(int index, int device, bool all_addends, ParallelNode* local) const {
@@ -197,6 +201,112 @@ class Lowering {
     if (!all_addends) {
       for (const auto& [key, value] : rule.without_addends) local->attrs[key] = value;
     }
+  }
+
+  // ---- indices into a factor (Rule::indices) ----------------------------------
+
+  // A node of one input on the input's device.
+  Entry add_unary(const std::string& op, const std::string& name, Attributes attrs, Entry input) {
+    ParallelNode node;
+    node.op = op;
+    node.name = name;
+    node.device = graph_.nodes[static_cast<size_t>(input.node)].device;
+    node.attrs = std::move(attrs);
+    node.inputs = {input};
+    node.outputs = {type(input)};
+    return add(std::move(node));
+  }
+
+  // Indices as whole numbers that hold every one of them: in float16 or int8 a
+  // difference would be rounded or wrap around.
+  Entry wide_indices(Entry tile, const std::string& name) {
+    const Entry wide = add_unary("Cast", name + "~wide", {{"dtype", "int64"}}, tile);
+    graph_.nodes[static_cast<size_t>(wide.node)].outputs[0].itemsize = 8;
+    return wide;
+  }
+
+  bool is_own_whole(int index, int factor, int device) const {
+    return own_extent(index, factor, device) ==
+           program_.rules[static_cast<size_t>(index)].factors[static_cast<size_t>(factor)].size;
+  }
+
+  std::string index_name(int index, size_t input, int device) const {
+    return tile_name(serial().node(index).name, device) + "~index" + std::to_string(input);
+  }
+
+  // Where input `input` holds indices into a cut factor: counted from the beginning
+  // of the device's range.
+  Entry own_indices(int index, size_t input, int device, Entry tile) {
+    for (const IndexInto& into : program_.rules[static_cast<size_t>(index)].indices) {
+      if (into.input != input || is_own_whole(index, into.factor, device)) continue;
+      const std::string name = index_name(index, input, device);
+      tile = wide_indices(tile, name);
+      const int64_t begin = own_range(index, into.factor, device).begin;
+      if (begin == 0) return tile;
+      return add_unary("_minus_scalar", name, {{"scalar", std::to_string(begin)}}, tile);
+    }
+    return tile;
+  }
+
+  // Output `out` of a device's operator with 0 where the index is another group's.
+  // With a tensor of zeros: MXNet 1.9.1 has where with a number, but not its gradient.
+  Entry masked(int index, int device, const std::vector<Tiles>& inputs, Entry out) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    for (const IndexInto& into : rule.indices) {
+      const Factor& factor = rule.factors[static_cast<size_t>(into.factor)];
+      if (!factor.reduced || is_own_whole(index, into.factor, device)) continue;
+      const Entry mask = own_mask(index, into, device, inputs[into.input][static_cast<size_t>(device)], out);
+      const std::string name =
+          graph_.nodes[static_cast<size_t>(out.node)].name + "~own" + std::to_string(out.index);
+      const Entry zeros = add_unary("zeros_like", name + "~zeros", {}, out);
+      ParallelNode node;
+      node.op = "_npi_where";
+      node.name = name;
+      node.device = device;
+      node.inputs = {mask, out, zeros};
+      node.outputs = {type(out)};
+      out = add(std::move(node));
+    }
+    return out;
+  }
+
+  // Which indices of a tile belong to the device, shaped to be broadcast to `out`.
+  Entry own_mask(int index, const IndexInto& into, int device, Entry tile, Entry out) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    const std::string name = index_name(index, into.input, device) + "~" + std::to_string(out.index);
+    const Range own = own_range(index, into.factor, device);
+    const Entry wide = wide_indices(tile, name);
+    std::vector<Entry> bounds;  // those inside of the whole range only
+    if (own.begin > 0) {
+      bounds.push_back(add_unary("_greater_equal_scalar", name + "~from",
+                                 {{"scalar", std::to_string(own.begin)}}, wide));
+    }
+    if (own.end < rule.factors[static_cast<size_t>(into.factor)].size) {
+      bounds.push_back(
+          add_unary("_lesser_scalar", name + "~until", {{"scalar", std::to_string(own.end)}}, wide));
+    }
+    Entry mask = bounds[0];
+    if (bounds.size() > 1) {
+      ParallelNode both;
+      both.op = "elemwise_mul";
+      both.name = name + "~both";
+      both.device = device;
+      both.inputs = bounds;
+      both.outputs = {type(wide)};
+      mask = add(std::move(both));
+    }
+    const std::vector<int>& index_dims = rule.inputs[into.input].dims;
+    const std::vector<int>& out_dims = rule.outputs[static_cast<size_t>(out.index)].dims;
+    Shape shape = type(out).shape;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const bool indexed = out_dims[d] != kWhole &&
+                           std::count(index_dims.begin(), index_dims.end(), out_dims[d]) > 0;
+      if (!indexed) shape[d] = 1;
+    }
+    if (shape == type(mask).shape) return mask;
+    const Entry shaped = add_unary("Reshape", name + "~mask", {{"shape", shape_text(shape)}}, mask);
+    graph_.nodes[static_cast<size_t>(shaped.node)].outputs[0].shape = shape;
+    return shaped;
   }
 
   // A group's average over its range, as its share of the whole average.

@@ -52,6 +52,16 @@ struct Extent {
   int64_t block = 1;
 };
 
+// An input that holds indices into a factor's range. A group whose range of the
+// factor begins at b is given the indices less b. Where the factor is reduced, an
+// output element whose index belongs to another group counts as 0 (each element is
+// then one group's alone); an index below 0 belongs to the first group and one
+// behind the end to the last, as MXNet clips them.
+struct IndexInto {
+  size_t input = 0;
+  int factor = 0;  // index into Rule::factors
+};
+
 struct Rule {
   std::vector<Factor> factors;
   std::vector<TensorRule> inputs;   // as many as the node's inputs
@@ -62,6 +72,7 @@ struct Rule {
   // Attributes that state a whole shape: their value becomes the group's shape
   // of that output, as "(2, 3)" (shape of reshape -> output 0).
   std::map<std::string, int> shape_attrs;
+  std::vector<IndexInto> indices;
   // Attributes that a group is given in place of the node's own, to state the
   // same thing in a form that does not depend on the group's extents (squeeze
   // of all dims of extent 1 must not remove a dim that became 1 by a cut).

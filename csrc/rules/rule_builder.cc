@@ -57,6 +57,11 @@ RuleBuilder& RuleBuilder::extent_attr(const std::string& name, int factor, int64
   return *this;
 }
 
+RuleBuilder& RuleBuilder::index_into(size_t input, int factor) {
+  rule_.indices.push_back({input, factor});
+  return *this;
+}
+
 RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output) {
   rule_.shape_attrs[name] = output;
   return *this;

@@ -37,6 +37,7 @@ class RuleBuilder {
   RuleBuilder& addend(Dims dims);  // an input that enters a partial sum once
   RuleBuilder& output(Dims dims);
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
+  RuleBuilder& index_into(size_t input, int factor);
   RuleBuilder& shape_attr(const std::string& name, int output);
   RuleBuilder& restate(const std::string& name, const std::string& value);
   RuleBuilder& without_addends(const std::string& name, const std::string& value);

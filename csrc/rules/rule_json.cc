@@ -53,6 +53,14 @@ std::string rule_json(const Rule& rule) {
   Json shapes = Json::object();
   for (const auto& attr : rule.shape_attrs) shapes.set(attr.first, attr.second);
 
+  Json indices = Json::array();
+  for (const IndexInto& item : rule.indices) {
+    Json value = Json::object();
+    value.set("input", static_cast<int64_t>(item.input));
+    value.set("factor", item.factor);
+    indices.push(value);
+  }
+
   Json json = Json::object();
   json.set("known", rule.known);
   json.set("factors", factors);
@@ -60,6 +68,7 @@ std::string rule_json(const Rule& rule) {
   json.set("outputs", operands_json(rule.outputs));
   json.set("extent_attrs", extents_json(rule.extent_attrs));
   json.set("shape_attrs", shapes);
+  json.set("indices", indices);
   json.set("restated", attributes_json(rule.restated));
   json.set("without_addends", attributes_json(rule.without_addends));
   json.set("average", rule.average);

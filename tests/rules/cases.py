@@ -467,20 +467,30 @@ def losses() -> List[Case]:
     ]
 
 
+def _stray_index(high: int, *shape: int, dtype: str = "float32") -> Operand:
+    """Return indices of which some lie before 0 or behind high-1."""
+    return Operand(shape, lambda rng, s: rng.randint(-3, high + 3, size=s), gradient=False, dtype=dtype)
+
+
 def indexing() -> List[Case]:
     return [
-        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [index(7, 4), real(7, 6)], "n o"),
+        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [index(7, 4), real(7, 6)], "n o v+"),
         Case("Embedding", {"input_dim": 7, "output_dim": 6, "sparse_grad": "False"}, [index(7, 4, 3), real(7, 6)],
-             "n i1 o"),
-        Case("take", {"axis": 0}, [real(7, 6), index(7, 4, 3)], "d1 i i1"),
+             "n i1 o v+"),
+        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [_stray_index(7, 9, 3), real(7, 6)], "n i1 o v+"),
+        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [_stray_index(7, 9, dtype="int32"), real(7, 6)], "n o v+"),
+        Case("take", {"axis": 0}, [real(7, 6), index(7, 4, 3)], "v+ d1 i i1"),
+        Case("take", {"axis": 1}, [real(2, 7, 6), _stray_index(7, 9)], "n v+ d2 i"),
         Case("take", {"axis": -1, "mode": "wrap"}, [real(2, 4, 6), index(9, 3)], "n d1 i"),
         Case("take", {"axis": 1, "mode": "raise"}, [real(2, 4, 6), index(4)], "n d2", numpy=True),
-        Case("pick", {"axis": "-1", "keepdims": "True"}, [real(4, 6), index(6, 4)], "n"),
-        Case("pick", {}, [real(4, 3, 6), index(6, 4, 3)], "n d1"),
+        Case("pick", {"axis": "-1", "keepdims": "True"}, [real(4, 6), index(6, 4)], "n v+"),
+        Case("pick", {}, [real(4, 3, 6), index(6, 4, 3)], "n d1 v+"),
+        Case("pick", {"axis": 1, "keepdims": "True"}, [real(4, 6, 3), _stray_index(6, 4, 1, 3)], "n d2 v+"),
         Case("pick", {"axis": 1, "mode": "wrap"}, [real(4, 3, 6), index(5, 4, 1, 6)], "n d2"),
-        Case("pick", {"axis": 0}, [real(6), index(6, 1)], ""),
+        Case("pick", {"axis": 0}, [real(6), index(6, 1)], "v+"),
         Case("batch_take", {}, [real(4, 6), index(6, 4, dtype="int32")], "n", training=False),
-        Case("one_hot", {"depth": 6}, [index(6, 4, 3)], "n i1"),
+        Case("one_hot", {"depth": 6}, [index(6, 4, 3)], "n i1 v"),
+        Case("one_hot", {"depth": 6, "off_value": 0.1}, [_stray_index(6, 9)], "n v"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 2, 5, dtype="int32")], "d2 i"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 1, 5, 2, dtype="int32")], "d1 d2 i i1"),
     ]
@@ -580,7 +590,8 @@ READ = {
     "SoftmaxActivation": ("mode",),
     "SoftmaxOutput": ("multi_output", "preserve_shape", "normalization"),
     "MakeLoss": ("normalization",),
-    "Embedding": ("output_dim", "sparse_grad"),
+    "Embedding": ("input_dim", "output_dim", "sparse_grad"),
+    "one_hot": ("depth",),
     "take": ("axis",),
     "pick": ("axis", "keepdims"),
     "SequenceMask": ("axis", "use_sequence_length"),

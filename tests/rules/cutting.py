@@ -197,6 +197,32 @@ class Cut:
         return local
 
 
+    def own_indices(self, used: List[int], tiles: List[np.ndarray],
+                    group: Dict[int, Range]) -> List[np.ndarray]:
+        """Return the tiles with every index counted from the beginning of the group's range."""
+        tiles = list(tiles)
+        for into in self.rule["indices"]:
+            begin, _ = group.get(into["factor"], (0, 0))
+            tiles[used.index(into["input"])] = np.trunc(tiles[used.index(into["input"])]).astype("int64") - begin
+        return tiles
+
+    def mask(self, output: int, tiles: Dict[int, np.ndarray], shape: Sequence[int], group: Dict[int, Range]
+             ) -> np.ndarray:
+        """Return 1 where an output element is the group's own, 0 where its index is another group's."""
+        mask = np.ones(shape)
+        dims = self.rule["outputs"][output]["dims"]
+        for into in self.rule["indices"]:
+            factor = self.factors[into["factor"]]
+            if not factor["reduced"] or into["factor"] not in group:
+                continue
+            begin, end = group[into["factor"]]
+            indices = np.clip(np.trunc(tiles[into["input"]]), 0, factor["size"] - 1)
+            own = (indices >= begin) & (indices < end)
+            carried = self.rule["inputs"][into["input"]]["dims"]
+            mask = mask * own.reshape([n if d != WHOLE and d in carried else 1 for d, n in zip(dims, shape)])
+        return mask
+
+
 def draw_inputs(case: Case, seed: int) -> List[np.ndarray]:
     """Draw the values of the case's inputs."""
     rng = np.random.RandomState(seed)
@@ -229,11 +255,13 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         shapes = [o[r].shape for o, r in zip(whole.outputs, out_regions)]
         local = cut.attributes(attrs, group, shapes)
         scale = cut.scale(group)
-        own_heads = None if heads is None else [h[r] * scale for h, r in zip(heads, out_regions)]
+        masks = [cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
+        own_heads = None if heads is None else [h[r] * scale * m for h, r, m in zip(heads, out_regions, masks)]
+        tiles = cut.own_indices(used, tiles, group)
         result = run(case, local, tiles, [case.inputs[i] for i in used], len(outputs), own_heads)
-        for total, region, part, shape in zip(joined.outputs, out_regions, result.outputs, shapes):
+        for total, region, part, shape, mask in zip(joined.outputs, out_regions, result.outputs, shapes, masks):
             assert part.shape == shape, f"a part has shape {part.shape}, its region of the output {shape}"
-            total[region] += part * scale
+            total[region] += part * scale * mask
         for i, gradient in zip(used, result.gradients):
             if gradient is not None:
                 joined.gradients[i][regions[i]] += gradient
