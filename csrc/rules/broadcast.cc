@@ -48,7 +48,7 @@ Rule broadcast_to_rule(const OperatorView& op) {
   return rule;
 }
 
-// The repeated dims are whole: `size` states their extents.
+// Of repeated dims `size` states the extents: one alone is a factor, several are whole.
 Rule broadcast_axis_rule(const OperatorView& op) {
   if (!has_operands(op, 1, 1)) return Rule();
   const Shape& in = op.inputs[0].shape;
@@ -60,8 +60,11 @@ Rule broadcast_axis_rule(const OperatorView& op) {
     if (axes->count(d) == 0 && in[d] != out[d]) return Rule();
   }
   RuleBuilder rule(op);
-  const Dims dims = rule.dim_factors(out, *axes);
-  return rule.input(dims).output(dims).build();
+  const Dims dims = rule.dim_factors(out, axes->size() == 1 ? DimSet{} : *axes);
+  Dims in_dims = dims;
+  for (size_t d : *axes) in_dims[d] = kWhole;
+  if (axes->size() == 1) rule.extent_attr("size", dims[*axes->begin()]);
+  return rule.input(in_dims).output(dims).build();
 }
 
 // lhs takes the shape of rhs.
@@ -100,6 +103,23 @@ Rule constant_rule(const OperatorView& op) {
   return rule.shape_attr("shape", 0).build();
 }
 
+// The numbers 0, 1, ... along one dim of an operand, of which only the extent counts.
+Rule arange_like_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const auto dim = attrs.optional_integer("axis");
+  if (attrs.failed() || !dim || !has_operands(op, 1, 1)) return Rule();
+  const Shape& in = op.inputs[0].shape;
+  const auto axis = axis_index(*dim, in.size());
+  if (!axis) return Rule();
+  RuleBuilder rule(op);
+  Dims dims;
+  for (size_t d = 0; d < in.size(); ++d) {
+    const std::string name = d == 0 ? "n" : "d" + std::to_string(d);
+    dims.push_back(d == *axis ? kWhole : rule.same_factor(name, in[d]));
+  }
+  return rule.input(dims).output({kWhole}).build();
+}
+
 const char* const kBroadcast[] = {
     "broadcast_add", "broadcast_sub", "broadcast_mul", "broadcast_div", "broadcast_mod",
     "broadcast_power", "broadcast_maximum", "broadcast_minimum", "broadcast_hypot", "broadcast_equal",
@@ -121,6 +141,7 @@ void register_broadcast_rules(RuleRegistry* registry) {
   (*registry)["broadcast_axis"] = broadcast_axis_rule;
   (*registry)["broadcast_like"] = broadcast_like_rule;
   (*registry)["where"] = where_rule;
+  (*registry)["_contrib_arange_like"] = arange_like_rule;
   for (const char* name : {"_zeros", "_ones", "_full", "_npi_zeros", "_npi_ones"}) {
     (*registry)[name] = constant_rule;
   }

@@ -32,6 +32,7 @@ void register_loss_rules(RuleRegistry* registry);
 void register_indexing_rules(RuleRegistry* registry);
 void register_sequence_rules(RuleRegistry* registry);
 void register_dropout_rules(RuleRegistry* registry);
+void register_recurrent_rules(RuleRegistry* registry);
 
 }  // namespace soybean
 

@@ -23,11 +23,15 @@ namespace soybean {
 // A dim that no factor runs along: every group holds all of it.
 constexpr int kWhole = -1;
 
-// Every output of a rule carries the factor, or none does (then it is reduced).
+// Every output of a rule carries the factor, or none does (then it is reduced, or
+// `same`).
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided
   bool reduced = false;  // no output dim carries it: cutting it leaves partial sums
+  // No output depends on it, so that every group computes the same: an operator that
+  // asks for the extents of its input only need not have all of it.
+  bool same = false;
   // Whether every part must have the same length. True when some tensor dim is
   // a multiple of this factor (dims[d] = factor, extent = size * block, block > 1),
   // where parts of unequal length would not line up with that dim's own tiles.

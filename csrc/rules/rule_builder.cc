@@ -19,6 +19,12 @@ int RuleBuilder::reduced_factor(const std::string& name, int64_t size) {
   return index;
 }
 
+int RuleBuilder::same_factor(const std::string& name, int64_t size) {
+  const int index = factor(name, size);
+  rule_.factors.back().same = true;
+  return index;
+}
+
 Dims RuleBuilder::dim_factors(const Shape& shape, const DimSet& whole) {
   Dims dims;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -135,11 +141,11 @@ bool RuleBuilder::outputs_agree() const {
     auto carries = [f](const TensorRule& operand) {
       return std::count(operand.dims.begin(), operand.dims.end(), static_cast<int>(f)) > 0;
     };
-    const bool reduced = rule_.factors[f].reduced;
+    const bool absent = rule_.factors[f].reduced || rule_.factors[f].same;
     for (const TensorRule& output : rule_.outputs) {
-      if (carries(output) == reduced) return false;
+      if (carries(output) == absent) return false;
     }
-    if (reduced && std::none_of(rule_.inputs.begin(), rule_.inputs.end(), carries)) return false;
+    if (absent && std::none_of(rule_.inputs.begin(), rule_.inputs.end(), carries)) return false;
   }
   return true;
 }

@@ -27,6 +27,8 @@ class RuleBuilder {
   int factor(const std::string& name, int64_t size);
   // A factor over which the outputs are sums.
   int reduced_factor(const std::string& name, int64_t size);
+  // A factor that the outputs do not depend on; its index.
+  int same_factor(const std::string& name, int64_t size);
   // One factor for each dim of `shape` but those of `whole`, which are kWhole.
   // Dim 0 is called "n", dim i "di".
   Dims dim_factors(const Shape& shape, const DimSet& whole = {});

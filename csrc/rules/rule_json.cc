@@ -10,6 +10,7 @@ Json factor_json(const Factor& factor) {
   json.set("name", factor.name);
   json.set("size", factor.size);
   json.set("reduced", factor.reduced);
+  json.set("same", factor.same);
   json.set("even", factor.even);
   json.set("batch", factor.batch);
   return json;

@@ -42,7 +42,11 @@ Rule slice_axis_rule(const OperatorView& op) {
   attrs.optional_integer("end");
   if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
   const auto axis = axis_index(dim, op.inputs[0].shape.size());
-  return axis ? rule_with_whole_dims(op, {*axis}) : Rule();
+  if (!axis) return Rule();
+  if (op.inputs[0].shape != op.outputs[0].shape) return rule_with_whole_dims(op, {*axis});
+  Rule rule = rule_with_whole_dims(op, {});  // takes all that there is
+  if (rule.known) rule.restated = {{"begin", "0"}, {"end", "None"}};
+  return rule;
 }
 
 // The second operand gives the extents of the sliced dims, all without `axes`.

@@ -230,8 +230,11 @@ def broadcast() -> List[Case]:
         Case("broadcast_to", {"shape": "(4, 3, 6)"}, [real(4, 1, 6)]),
         Case("broadcast_to", {"shape": "(0, 3, 0)"}, [real(4, 1, 6)]),
         Case("_npi_broadcast_to", {"shape": "(2, 4, 6)"}, [real(4, 1)], numpy=True),
-        Case("broadcast_axis", {"axis": "(1,)", "size": "(3,)"}, [real(4, 1, 6)], "n d2"),
-        Case("broadcast_axis", {"axis": 1, "size": 3}, [real(4, 1, 6)], "n d2"),
+        Case("broadcast_axis", {"axis": "(1,)", "size": "(3,)"}, [real(4, 1, 6)]),
+        Case("broadcast_axis", {"axis": 1, "size": 3}, [real(4, 1, 6)]),
+        Case("broadcast_axis", {"axis": "(1, 2)", "size": "(3, 2)"}, [real(4, 1, 1, 5)], "n d3"),
+        Case("_contrib_arange_like", {"axis": 1}, [real(4, 3, 6)], "n d2"),
+        Case("_contrib_arange_like", {"axis": -1, "start": 2, "step": 0.5}, [real(4, 3)], "n"),
         Case("broadcast_like", {}, [real(4, 1, 6), real(4, 3, 6)]),
         Case("_zeros", {"shape": "(4, 3)"}, []),
         Case("_ones", {"shape": "(4, 3)", "ctx": ""}, []),
@@ -404,6 +407,8 @@ def slicing() -> List[Case]:
         Case("slice", {"begin": "(None, None)", "end": "(None, None)", "step": "(None, -1)"}, [x], "n d2"),
         Case("slice_axis", {"axis": 1, "begin": 1, "end": "None"}, [x], "n d2"),
         Case("slice_axis", {"axis": -1, "begin": -2, "end": -1}, [x], "n d1"),
+        Case("slice_axis", {"axis": 1, "begin": 0, "end": 3}, [x]),
+        Case("slice_axis", {"axis": 1, "begin": -3, "end": "None"}, [x]),
         Case("slice_like", {"axes": "(1,)"}, [x, real(2, 2)], "n d2"),
         Case("SliceChannel", {"num_outputs": 3, "axis": 1}, [x], "n d2"),
         Case("SliceChannel", {"num_outputs": 3, "axis": 1, "squeeze_axis": "True"}, [x], "n d2"),
@@ -508,8 +513,30 @@ def sequences() -> List[Case]:
     ]
 
 
+def recurrent() -> List[Case]:
+    def rnn(mode, gates, layers=1, directions=1, inputs=3, units=4, **attrs):
+        states = [real(layers * directions, 6, units)] * (2 if mode == "lstm" else 1)
+        count, width = 0, inputs
+        for _ in range(layers):
+            count += directions * gates * units * (width + units + 2)
+            width = directions * units
+        attrs = {"mode": mode, "state_size": units, "num_layers": layers, "bidirectional": directions == 2, **attrs}
+        return Case("RNN", attrs, [real(5, 6, inputs), real(count), *states], "n")
+
+    return [
+        rnn("lstm", 4, state_outputs="True"),
+        rnn("lstm", 4, layers=2, directions=2, state_outputs="True", p="0.0"),
+        rnn("lstm", 4, layers=2),
+        rnn("gru", 3, layers=2, state_outputs="True"),
+        rnn("rnn_tanh", 1, state_outputs="True"),
+        rnn("rnn_relu", 1, directions=2),
+        Case("_rnn_param_concat", {"num_args": 2, "dim": 0}, [real(4), real(6)], ""),
+    ]
+
+
 FAMILIES = (dense, convolution, pooling, normalization, elementwise, dropout, broadcast, matrix_products, reductions,
-            reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences)
+            reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences,
+            recurrent)
 
 CASES = [case for family in FAMILIES for case in family()]
 
@@ -594,6 +621,8 @@ READ = {
     "one_hot": ("depth",),
     "take": ("axis",),
     "pick": ("axis", "keepdims"),
+    "RNN": ("mode", "use_sequence_length"),
+    "_contrib_arange_like": ("axis",),
     "SequenceMask": ("axis", "use_sequence_length"),
     "UpSampling": ("sample_type",),
     "_contrib_ROIAlign": ("position_sensitive",),

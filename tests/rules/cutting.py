@@ -175,6 +175,10 @@ class Cut:
         """Whether the group is the one that has the addends: the first of every reduced factor that is cut."""
         return all(r[0] == 0 for f, r in group.items() if self.factors[f]["reduced"])
 
+    def counts(self, group: Dict[int, Range]) -> bool:
+        """Whether the group's outputs count: groups that differ in a factor that no output has compute the same."""
+        return all(r[0] == 0 for f, r in group.items() if self.factors[f]["same"])
+
     def scale(self, group: Dict[int, Range]) -> float:
         """Return what the group's outputs are multiplied with."""
         reduced = {f: r for f, r in group.items() if self.factors[f]["reduced"]}
@@ -261,7 +265,8 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         result = run(case, local, tiles, [case.inputs[i] for i in used], len(outputs), own_heads)
         for total, region, part, shape, mask in zip(joined.outputs, out_regions, result.outputs, shapes, masks):
             assert part.shape == shape, f"a part has shape {part.shape}, its region of the output {shape}"
-            total[region] += part * scale * mask
+            if cut.counts(group):
+                total[region] += part * scale * mask
         for i, gradient in zip(used, result.gradients):
             if gradient is not None:
                 joined.gradients[i][regions[i]] += gradient
