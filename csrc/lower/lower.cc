@@ -141,7 +141,7 @@ class Lowering {
       for (size_t k = 0; k < outputs.size(); ++k) {
         const Entry out{local.node, static_cast<int>(k)};
         outputs[k][static_cast<size_t>(device)] =
-            scaled_average(index, device, masked(index, device, inputs, out));
+            scaled_average(index, device, masked(index, device, inputs, separated(index, out)));
       }
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
@@ -167,13 +167,15 @@ class Lowering {
       if (tile == kAbsent) {
         all_addends = false;
       } else {
-        local.inputs.push_back(own_indices(index, k, device, tile));
+        local.inputs.push_back(merged(index, k, own_indices(index, k, device, tile)));
       }
     }
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       const Tiling tiling = made({index, static_cast<int>(k)});
       const Region region = device_region(mesh_, tiling, node.outputs[k].shape, device);
-      local.outputs.push_back({region.shape(), node.outputs[k].itemsize});
+      Shape shape = region.shape();
+      if (rule.known && rule.outputs[k].merged) shape = merged_shape(shape);
+      local.outputs.push_back({shape, node.outputs[k].itemsize});
     }
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
@@ -304,9 +306,42 @@ class Lowering {
       if (!indexed) shape[d] = 1;
     }
     if (shape == type(mask).shape) return mask;
-    const Entry shaped = add_unary("Reshape", name + "~mask", {{"shape", shape_text(shape)}}, mask);
-    graph_.nodes[static_cast<size_t>(shaped.node)].outputs[0].shape = shape;
-    return shaped;
+    return reshaped(mask, shape, name + "~mask");
+  }
+
+  // ---- dims that MXNet's operator has merged (TensorRule::merged) --------------
+
+  static Shape merged_shape(const Shape& shape) {
+    Shape out(shape.begin() + 1, shape.end());
+    out[0] *= shape[0];
+    return out;
+  }
+
+  Entry reshaped(Entry tile, const Shape& shape, const std::string& name) {
+    const Entry out = add_unary("Reshape", name, {{"shape", shape_text(shape)}}, tile);
+    graph_.nodes[static_cast<size_t>(out.node)].outputs[0].shape = shape;
+    return out;
+  }
+
+  // A tile of input `input` as the operator takes it.
+  Entry merged(int index, size_t input, Entry tile) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    if (!rule.known || !rule.inputs[input].merged) return tile;
+    const int device = graph_.nodes[static_cast<size_t>(tile.node)].device;
+    return reshaped(tile, merged_shape(type(tile).shape),
+                    tile_name(serial().node(index).name, device) + "~merged" + std::to_string(input));
+  }
+
+  // What a device's operator gives, with all dims of the serial graph.
+  Entry separated(int index, Entry out) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    if (!rule.known || !rule.outputs[static_cast<size_t>(out.index)].merged) return out;
+    const int device = graph_.nodes[static_cast<size_t>(out.node)].device;
+    const Tiling tiling = made({index, out.index});
+    const Region region = device_region(
+        mesh_, tiling, serial().node(index).outputs[static_cast<size_t>(out.index)].shape, device);
+    return reshaped(out, region.shape(),
+                    graph_.nodes[static_cast<size_t>(out.node)].name + "~separate" + std::to_string(out.index));
   }
 
   // A group's average over its range, as its share of the whole average.

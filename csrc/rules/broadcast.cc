@@ -134,6 +134,11 @@ const char* const kBroadcast[] = {
 
 }  // namespace
 
+bool is_broadcasting(const std::string& op) {
+  const auto found = rule_registry().find(op);
+  return found != rule_registry().end() && found->second == broadcast_rule;
+}
+
 void register_broadcast_rules(RuleRegistry* registry) {
   for (const char* name : kBroadcast) (*registry)[name] = broadcast_rule;
   (*registry)["broadcast_to"] = broadcast_to_rule;

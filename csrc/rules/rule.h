@@ -46,6 +46,8 @@ struct TensorRule {
   // factor is cut, the operand exists on the first group alone, and the other
   // groups run the operator without it (see Rule::without_addends).
   bool addend = false;
+  // MXNet's operator has dims 0 and 1 as one dim; every group's part is reshaped.
+  bool merged = false;
 };
 
 // What an attribute that states an extent becomes in a group: the length of the

@@ -44,17 +44,27 @@ Dims RuleBuilder::image_factors(const Shape& shape, size_t channel, const DimSet
 }
 
 RuleBuilder& RuleBuilder::input(Dims dims) {
-  rule_.inputs.push_back({std::move(dims), false});
+  rule_.inputs.push_back({std::move(dims), false, false});
   return *this;
 }
 
 RuleBuilder& RuleBuilder::addend(Dims dims) {
-  rule_.inputs.push_back({std::move(dims), true});
+  rule_.inputs.push_back({std::move(dims), true, false});
   return *this;
 }
 
 RuleBuilder& RuleBuilder::output(Dims dims) {
-  rule_.outputs.push_back({std::move(dims), false});
+  rule_.outputs.push_back({std::move(dims), false, false});
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::merged_input(size_t index) {
+  rule_.inputs[index].merged = true;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::merged_output(size_t index) {
+  rule_.outputs[index].merged = true;
   return *this;
 }
 

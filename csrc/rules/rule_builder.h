@@ -38,6 +38,8 @@ class RuleBuilder {
   RuleBuilder& input(Dims dims);
   RuleBuilder& addend(Dims dims);  // an input that enters a partial sum once
   RuleBuilder& output(Dims dims);
+  RuleBuilder& merged_input(size_t index);  // see TensorRule::merged
+  RuleBuilder& merged_output(size_t index);
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
   RuleBuilder& index_into(size_t input, int factor);
   RuleBuilder& shape_attr(const std::string& name, int output);

@@ -24,6 +24,7 @@ Json operands_json(const std::vector<TensorRule>& operands) {
     Json item = Json::object();
     item.set("dims", dims);
     item.set("addend", operand.addend);
+    item.set("merged", operand.merged);
     json.push(item);
   }
   return json;

@@ -513,6 +513,21 @@ def sequences() -> List[Case]:
     ]
 
 
+def attention() -> List[Case]:
+    prefix = "_contrib_interleaved_matmul_"
+    return [
+        Case(prefix + "selfatt_qk", {"heads": 2}, [real(5, 4, 18)], "n"),
+        Case(prefix + "selfatt_qk", {"heads": 4}, [real(5, 1, 36)], "h"),
+        Case(prefix + "selfatt_qk", {"heads": 1}, [real(5, 4, 9)], "n"),
+        Case(prefix + "selfatt_valatt", {"heads": 2}, [real(5, 4, 18), real(8, 5, 5)], "n"),
+        Case(prefix + "selfatt_valatt", {"heads": 4}, [real(5, 1, 36), real(4, 5, 5)], "h"),
+        Case(prefix + "encdec_qk", {"heads": 2}, [real(5, 4, 6), real(7, 4, 12)], "n t s"),
+        Case(prefix + "encdec_qk", {"heads": 6}, [real(5, 1, 18), real(7, 1, 36)], "h t s"),
+        Case(prefix + "encdec_valatt", {"heads": 2}, [real(7, 4, 12), real(8, 5, 7)], "n t s+"),
+        Case(prefix + "encdec_valatt", {"heads": 6}, [real(7, 1, 36), real(6, 5, 7)], "h t s+"),
+    ]
+
+
 def recurrent() -> List[Case]:
     def rnn(mode, gates, layers=1, directions=1, inputs=3, units=4, **attrs):
         states = [real(layers * directions, 6, units)] * (2 if mode == "lstm" else 1)
@@ -536,7 +551,7 @@ def recurrent() -> List[Case]:
 
 FAMILIES = (dense, convolution, pooling, normalization, elementwise, dropout, broadcast, matrix_products, reductions,
             reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences,
-            recurrent)
+            attention, recurrent)
 
 CASES = [case for family in FAMILIES for case in family()]
 
@@ -621,6 +636,10 @@ READ = {
     "one_hot": ("depth",),
     "take": ("axis",),
     "pick": ("axis", "keepdims"),
+    "_contrib_interleaved_matmul_selfatt_qk": ("heads",),
+    "_contrib_interleaved_matmul_selfatt_valatt": ("heads",),
+    "_contrib_interleaved_matmul_encdec_qk": ("heads",),
+    "_contrib_interleaved_matmul_encdec_valatt": ("heads",),
     "RNN": ("mode", "use_sequence_length"),
     "_contrib_arange_like": ("axis",),
     "SequenceMask": ("axis", "use_sequence_length"),
