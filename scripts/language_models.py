@@ -25,7 +25,7 @@ def hidden_positions(F, scores, visible):
 
 
 def causal_mask(F, scores):
-    """Which keys each query may see: ``(length, length)`` for scores ``(..., length, length)``, 1 up to the diagonal."""
+    """Which keys each query may see, 1 up to the diagonal: ``(length, length)`` for scores ``(..., length, length)``."""
     position = F.contrib.arange_like(scores, axis=-1)
     return F.broadcast_greater_equal(position.expand_dims(1), position.expand_dims(0))
 
@@ -125,8 +125,8 @@ class BERT(nn.HybridBlock):
 
     Notes
     -----
-    Input: tokens ``(batch, length)``; optionally the segment of each token, 0 or 1, in the same shape, and the number of
-    tokens that count, ``(batch,)`` in the network's type. Outputs: scores of the vocabulary for every position
+    Input: tokens ``(batch, length)``; optionally the segment of each token, 0 or 1, in the same shape, and the number
+    of tokens that count, ``(batch,)`` in the network's type. Outputs: scores of the vocabulary for every position
     ``(batch, length, vocabulary)``, and of whether two segments follow each other ``(batch, 2)``. The scores are made
     with the weight of the embedding.
     """
@@ -231,8 +231,8 @@ class GPT2(nn.HybridBlock):
 
     Notes
     -----
-    Input: tokens ``(batch, length)``. Output: scores of the token after each, ``(batch, length, vocabulary)``, made with
-    the weight of the embedding.
+    Input: tokens ``(batch, length)``. Output: scores of the token after each, ``(batch, length, vocabulary)``, made
+    with the weight of the embedding.
     """
 
     def __init__(self, layers: int, units: int, heads: int, max_length: int, vocabulary: int, dropout: float, **kwargs):

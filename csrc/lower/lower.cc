@@ -197,6 +197,10 @@ class Lowering {
     for (const auto& [key, extent] : rule.extent_attrs) {
       local->attrs[key] = std::to_string(own_extent(index, extent.factor, device) * extent.block);
     }
+    for (const auto& [key, start] : rule.start_attrs) {
+      const int64_t begin = own_range(index, start.factor, device).begin;
+      local->attrs[key] = scalar_text(start.first + start.step * static_cast<double>(begin));
+    }
     for (const auto& [key, output] : rule.shape_attrs) {
       local->attrs[key] = shape_text(local->outputs[static_cast<size_t>(output)].shape);
     }

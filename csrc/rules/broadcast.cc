@@ -103,11 +103,14 @@ Rule constant_rule(const OperatorView& op) {
   return rule.shape_attr("shape", 0).build();
 }
 
-// The numbers 0, 1, ... along one dim of an operand, of which only the extent counts.
+// start, start + step, ... along one dim of an operand, of which only the extent counts.
 Rule arange_like_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const auto dim = attrs.optional_integer("axis");
-  if (attrs.failed() || !dim || !has_operands(op, 1, 1)) return Rule();
+  const double start = attrs.number("start", 0);
+  const double step = attrs.number("step", 1);
+  const int64_t repeat = attrs.integer("repeat", 1);
+  if (attrs.failed() || !dim || repeat != 1 || !has_operands(op, 1, 1)) return Rule();
   const Shape& in = op.inputs[0].shape;
   const auto axis = axis_index(*dim, in.size());
   if (!axis) return Rule();
@@ -115,9 +118,20 @@ Rule arange_like_rule(const OperatorView& op) {
   Dims dims;
   for (size_t d = 0; d < in.size(); ++d) {
     const std::string name = d == 0 ? "n" : "d" + std::to_string(d);
-    dims.push_back(d == *axis ? kWhole : rule.same_factor(name, in[d]));
+    dims.push_back(d == *axis ? rule.factor(name, in[d]) : rule.same_factor(name, in[d]));
   }
-  return rule.input(dims).output({kWhole}).build();
+  rule.start_attr("start", dims[*axis], start, step);
+  return rule.input(dims).output({dims[*axis]}).build();
+}
+
+// Constants with another value at every place, which attributes state as a whole:
+// every group makes all of it.
+Rule whole_constant_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const std::string device = attrs.text("ctx", "");
+  if (!has_operands(op, 0, 1) || (!device.empty() && device != "None")) return Rule();
+  RuleBuilder rule(op);
+  return rule.output(Dims(op.outputs[0].shape.size(), kWhole)).build();
 }
 
 const char* const kBroadcast[] = {
@@ -149,6 +163,9 @@ void register_broadcast_rules(RuleRegistry* registry) {
   (*registry)["_contrib_arange_like"] = arange_like_rule;
   for (const char* name : {"_zeros", "_ones", "_full", "_npi_zeros", "_npi_ones"}) {
     (*registry)[name] = constant_rule;
+  }
+  for (const char* name : {"_arange", "_npi_arange", "_eye", "_npi_eye", "_linspace", "_npi_linspace"}) {
+    (*registry)[name] = whole_constant_rule;
   }
 }
 

@@ -1,6 +1,4 @@
 // The fused recurrent layers: time and units are whole, samples are independent.
-#include <cstdlib>
-
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
@@ -8,22 +6,17 @@
 namespace soybean {
 namespace {
 
-// Whether masks are drawn between the layers.
-bool drops(const OperatorView& op) {
-  const auto p = op.node.attrs.find("p");
-  return op.training && p != op.node.attrs.end() && std::strtod(p->second.c_str(), nullptr) != 0;
-}
-
 // RNN: data[t, n, c] parameters[...] state[l, n, h] (, cell[l, n, h]) -> out[t, n, h] (, state, cell)
 Rule rnn_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const std::string mode = attrs.text("mode", "");
   const bool lengths = attrs.boolean("use_sequence_length", false);
+  const bool drops = op.training && attrs.number("p", 0) != 0;  // between the layers
   const size_t states = mode == "lstm" ? 2 : 1;
   if (attrs.failed() || lengths || op.inputs.size() != 2 + states || op.outputs.empty()) return Rule();
   if (op.inputs[0].shape.size() != 3 || op.inputs[1].shape.size() != 1) return Rule();
   RuleBuilder rule(op);
-  if (drops(op)) rule.random();
+  if (drops) rule.random();
   const Dims dims = {kWhole, rule.factor("n", op.inputs[0].shape[1]), kWhole};
   rule.input(dims).input({kWhole});
   for (size_t i = 0; i < states; ++i) rule.input(dims);

@@ -58,6 +58,13 @@ struct Extent {
   int64_t block = 1;
 };
 
+// What an attribute that states the first number of a series becomes in a group:
+// `first`, and `step` more for each index before the group's range of the factor.
+struct SeriesStart {
+  int factor = 0;  // index into Rule::factors
+  double first = 0, step = 1;
+};
+
 // An input that holds indices into a factor's range. A group whose range of the
 // factor begins at b is given the indices less b. Where the factor is reduced, an
 // output element whose index belongs to another group counts as 0 (each element is
@@ -78,6 +85,8 @@ struct Rule {
   // Attributes that state a whole shape: their value becomes the group's shape
   // of that output, as "(2, 3)" (shape of reshape -> output 0).
   std::map<std::string, int> shape_attrs;
+  // Attributes that state the start of a series along a factor (start of arange_like).
+  std::map<std::string, SeriesStart> start_attrs;
   std::vector<IndexInto> indices;
   // Attributes that a group is given in place of the node's own, to state the
   // same thing in a form that does not depend on the group's extents (squeeze

@@ -73,6 +73,11 @@ RuleBuilder& RuleBuilder::extent_attr(const std::string& name, int factor, int64
   return *this;
 }
 
+RuleBuilder& RuleBuilder::start_attr(const std::string& name, int factor, double first, double step) {
+  rule_.start_attrs[name] = {factor, first, step};
+  return *this;
+}
+
 RuleBuilder& RuleBuilder::index_into(size_t input, int factor) {
   rule_.indices.push_back({input, factor});
   return *this;

@@ -41,6 +41,7 @@ class RuleBuilder {
   RuleBuilder& merged_input(size_t index);  // see TensorRule::merged
   RuleBuilder& merged_output(size_t index);
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
+  RuleBuilder& start_attr(const std::string& name, int factor, double first, double step);
   RuleBuilder& index_into(size_t input, int factor);
   RuleBuilder& shape_attr(const std::string& name, int output);
   RuleBuilder& restate(const std::string& name, const std::string& value);

@@ -63,6 +63,15 @@ std::string rule_json(const Rule& rule) {
     indices.push(value);
   }
 
+  Json starts = Json::object();
+  for (const auto& start : rule.start_attrs) {
+    Json value = Json::object();
+    value.set("factor", start.second.factor);
+    value.set("first", start.second.first);
+    value.set("step", start.second.step);
+    starts.set(start.first, value);
+  }
+
   Json json = Json::object();
   json.set("known", rule.known);
   json.set("factors", factors);
@@ -70,6 +79,7 @@ std::string rule_json(const Rule& rule) {
   json.set("outputs", operands_json(rule.outputs));
   json.set("extent_attrs", extents_json(rule.extent_attrs));
   json.set("shape_attrs", shapes);
+  json.set("start_attrs", starts);
   json.set("indices", indices);
   json.set("restated", attributes_json(rule.restated));
   json.set("without_addends", attributes_json(rule.without_addends));

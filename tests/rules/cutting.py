@@ -194,6 +194,9 @@ class Cut:
             size = self.factors[extent["factor"]]["size"]
             begin, end = group.get(extent["factor"], (0, size))
             local[name] = str((end - begin) * extent["block"])
+        for name, start in self.rule["start_attrs"].items():
+            begin, _ = group.get(start["factor"], (0, 0))
+            local[name] = str(start["first"] + start["step"] * begin)
         for name, output in self.rule["shape_attrs"].items():
             local[name] = str(tuple(outputs[output]))
         if not self.adds(group):
