@@ -25,7 +25,7 @@ def hidden_positions(F, scores, visible):
 
 
 def causal_mask(F, scores):
-    """Which keys each query may see, 1 up to the diagonal: ``(length, length)`` for scores ``(..., length, length)``."""
+    """Which keys each query may see: ``(length, length)``, 1 up to the diagonal; `scores` are (..., length, length)."""
     position = F.contrib.arange_like(scores, axis=-1)
     return F.broadcast_greater_equal(position.expand_dims(1), position.expand_dims(0))
 

@@ -35,7 +35,10 @@ std::optional<Attention> attention(RuleBuilder* rule, const OperatorView& op, co
   if (scores.size() != 3 && scores.size() != 4) return std::nullopt;
   const int64_t batch = op.inputs[0].shape[1];
   const bool merged = scores.size() == 4;
-  if (merged ? scores[0] != batch || scores[1] != heads : scores[0] / heads != batch) return std::nullopt;
+  if (merged ? scores[0] != batch || scores[1] != heads
+             : scores[0] % heads != 0 || scores[0] / heads != batch) {
+    return std::nullopt;
+  }
   Attention found;
   found.merged = merged;
   if (merged || batch > 1 || heads == 1) found.n = rule->factor("n", batch);

@@ -19,6 +19,13 @@ struct Parts {
 };
 bool operator==(const Parts& a, const Parts& b) { return a.outer == b.outer && a.inner == b.inner; }
 
+// No value where there is nothing to take apart, or the product is no extent.
+std::optional<Parts> parts_of(int64_t outer, int64_t inner) {
+  int64_t product;
+  if (outer < 2 || inner < 2 || __builtin_mul_overflow(outer, inner, &product)) return std::nullopt;
+  return Parts{outer, inner};
+}
+
 // A tensor of the serial graph in the graph that is being built: with dim 0 as it
 // was, with dim 0 in its parts, or both.
 struct Forms {
@@ -219,12 +226,12 @@ class Separator {
     if (!is_plain_reshape(node)) return false;
     const Shape& in = serial_.type(node.inputs[0]).shape;
     const Shape& out = node.outputs[0].shape;
-    if (in.size() < 3 || in[0] < 2 || in[1] < 2 || out.empty() || out[0] != in[0] * in[1]) return false;
-    const Parts parts{in[0], in[1]};
-    if (with_parts(out, parts) != in) return false;
+    if (in.size() < 3 || out.empty()) return false;
+    const auto parts = parts_of(in[0], in[1]);
+    if (!parts || out[0] != parts->product() || with_parts(out, *parts) != in) return false;
     Forms& own = own_forms(0);
     own.separate = merged(node.inputs[0]);
-    own.parts = parts;
+    own.parts = *parts;
     own.has_separate = true;
     return true;
   }
@@ -244,7 +251,7 @@ class Separator {
   bool scores(const Node& node) {
     if (!is_interleaved_scores(node.op) || node.outputs.size() != 1) return false;
     const auto parts = interleaved_parts(node);
-    if (!parts) return false;
+    if (!parts || node.outputs[0].shape[0] != parts->product()) return false;
     Node copied = node;
     for (Entry& e : copied.inputs) e = merged(e);
     set_separate(std::move(copied), *parts);
@@ -269,14 +276,14 @@ class Separator {
     AttributeReader attrs(node.attrs);
     const int64_t heads = attrs.integer("heads");
     const Shape& data = serial_.type(node.inputs[0]).shape;
-    if (attrs.failed() || data.size() != 3 || heads < 2 || data[1] < 2) return std::nullopt;
+    if (attrs.failed() || data.size() != 3) return std::nullopt;
     for (const TensorType& type : node.outputs) {
       if (type.shape.size() != 3) return std::nullopt;
     }
     for (const Entry& e : node.inputs) {
       if (serial_.type(e).shape.size() != 3) return std::nullopt;
     }
-    return Parts{data[1], heads};
+    return parts_of(data[1], heads);
   }
 
   // An operator between the two reshapes.

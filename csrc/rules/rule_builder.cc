@@ -166,13 +166,15 @@ bool RuleBuilder::outputs_agree() const {
 }
 
 // The sample dim is dim 0 of the first output; where that is reduced away (the
-// mean of a loss), it is dim 0 of the first input.
+// mean of a loss) or of no account, it is dim 0 of the first input.
 void RuleBuilder::mark_batch() {
   if (rule_.inputs.empty() || rule_.outputs.empty()) return;
   const Dims& in = rule_.inputs[0].dims;
   const Dims& out = rule_.outputs[0].dims;
   const int leading = out.empty() ? kWhole : out[0];
-  if (leading != kWhole) {
+  if (!in.empty() && in[0] != kWhole && rule_.factors[static_cast<size_t>(in[0])].same) {
+    rule_.factors[static_cast<size_t>(in[0])].batch = true;
+  } else if (leading != kWhole) {
     if (std::count(in.begin(), in.end(), leading) > 0) {
       rule_.factors[static_cast<size_t>(leading)].batch = true;
     }

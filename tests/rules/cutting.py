@@ -262,14 +262,14 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         shapes = [o[r].shape for o, r in zip(whole.outputs, out_regions)]
         local = cut.attributes(attrs, group, shapes)
         scale = cut.scale(group)
-        masks = [cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
+        counts = float(cut.counts(group))  # of groups that compute the same, one is asked for
+        masks = [counts * cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
         own_heads = None if heads is None else [h[r] * scale * m for h, r, m in zip(heads, out_regions, masks)]
         tiles = cut.own_indices(used, tiles, group)
         result = run(case, local, tiles, [case.inputs[i] for i in used], len(outputs), own_heads)
         for total, region, part, shape, mask in zip(joined.outputs, out_regions, result.outputs, shapes, masks):
             assert part.shape == shape, f"a part has shape {part.shape}, its region of the output {shape}"
-            if cut.counts(group):
-                total[region] += part * scale * mask
+            total[region] += part * scale * mask
         for i, gradient in zip(used, result.gradients):
             if gradient is not None:
                 joined.gradients[i][regions[i]] += gradient
