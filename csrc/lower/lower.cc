@@ -261,7 +261,8 @@ class Lowering {
     for (const IndexInto& into : rule.indices) {
       const Factor& factor = rule.factors[static_cast<size_t>(into.factor)];
       if (!factor.reduced || is_own_whole(index, into.factor, device)) continue;
-      const Entry mask = own_mask(index, into, device, inputs[into.input][static_cast<size_t>(device)], out);
+      const Entry tile = inputs[into.input][static_cast<size_t>(device)];
+      const Entry mask = own_mask(index, into, device, tile, out);
       const std::string name =
           graph_.nodes[static_cast<size_t>(out.node)].name + "~own" + std::to_string(out.index);
       const Entry zeros = add_unary("zeros_like", name + "~zeros", {}, out);
@@ -344,8 +345,8 @@ class Lowering {
     const Tiling tiling = made({index, out.index});
     const Region region = device_region(
         mesh_, tiling, serial().node(index).outputs[static_cast<size_t>(out.index)].shape, device);
-    return reshaped(out, region.shape(),
-                    graph_.nodes[static_cast<size_t>(out.node)].name + "~separate" + std::to_string(out.index));
+    const std::string& name = graph_.nodes[static_cast<size_t>(out.node)].name;
+    return reshaped(out, region.shape(), name + "~separate" + std::to_string(out.index));
   }
 
   // A group's average over its range, as its share of the whole average.

@@ -31,7 +31,7 @@ struct Attention {
 std::optional<Attention> attention(RuleBuilder* rule, const OperatorView& op, const Shape& scores) {
   AttributeReader attrs(op.node.attrs);
   const int64_t heads = attrs.integer("heads");
-  if (attrs.failed() || heads < 1 || op.inputs.empty() || op.inputs[0].shape.size() != 3) return std::nullopt;
+  if (attrs.failed() || heads < 1 || op.inputs[0].shape.size() != 3) return std::nullopt;
   if (scores.size() != 3 && scores.size() != 4) return std::nullopt;
   const int64_t batch = op.inputs[0].shape[1];
   const bool merged = scores.size() == 4;

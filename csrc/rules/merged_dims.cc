@@ -64,7 +64,8 @@ enum class Kind {
 class Separation {
  public:
   // `types` of the inputs; `attrs` are changed where they count dims.
-  Separation(const Node& node, const std::vector<TensorType>& types) : node_(node), types_(types), attrs_(node.attrs) {}
+  Separation(const Node& node, const std::vector<TensorType>& types)
+      : node_(node), types_(types), attrs_(node.attrs) {}
 
   Kind kind() {
     const std::string& op = node_.op;
@@ -73,9 +74,13 @@ class Separation {
     if (is_broadcasting(op)) return Kind::kBroadcast;
     if (op == "batch_dot" || op == "_contrib_div_sqrt_dim" || op == "where") return same_ranks();
     if (op == "_linalg_gemm2") return attrs_.count("axis") == 0 ? same_ranks() : Kind::kOther;
-    if (op == "Dropout") return attrs_.count("axes") == 0 || attrs_["axes"] == "()" ? Kind::kAlike : Kind::kOther;
+    if (op == "Dropout") {
+      return attrs_.count("axes") == 0 || attrs_["axes"] == "()" ? Kind::kAlike : Kind::kOther;
+    }
     if (op == "LeakyReLU") return types_.size() == 1 ? Kind::kAlike : Kind::kOther;
-    if (op == "softmax" || op == "log_softmax" || op == "softmin") return axis_kind("axis", -1, 0, Kind::kAlike);
+    if (op == "softmax" || op == "log_softmax" || op == "softmin") {
+      return axis_kind("axis", -1, 0, Kind::kAlike);
+    }
     if (op == "slice_axis") return axis_kind("axis", 0, 0, Kind::kAlike);
     if (op == "expand_dims") return axis_kind("axis", 0, 1, Kind::kAlike);
     if (op == "_contrib_arange_like") return axis_kind("axis", 0, 0, Kind::kIgnored);
@@ -96,7 +101,8 @@ class Separation {
   // An attribute that names one dim. `added`: how many dims more the output has.
   Kind axis_kind(const char* name, int64_t fallback, size_t added, Kind kind) {
     AttributeReader reader(node_.attrs);
-    const auto axis = reader.has(name) ? reader.optional_integer(name) : std::optional<int64_t>(fallback);
+    const auto axis =
+        reader.has(name) ? reader.optional_integer(name) : std::optional<int64_t>(fallback);
     if (reader.failed() || !axis) return Kind::kOther;
     const auto shifted = shifted_axis(*axis, types_[0].shape.size() + added);
     if (!shifted) return Kind::kOther;
@@ -109,7 +115,8 @@ class Separation {
     AttributeReader reader(node_.attrs);
     const Integers axes = reader.integers("axes");
     const size_t rank = types_[0].shape.size();
-    if (reader.failed() || axes.size() != rank || axis_index(axes[0], rank) != size_t{0}) return Kind::kOther;
+    if (reader.failed() || axes.size() != rank) return Kind::kOther;
+    if (axis_index(axes[0], rank) != size_t{0}) return Kind::kOther;
     std::string text = "(0, 1";
     for (size_t d = 1; d < rank; ++d) {
       const auto shifted = shifted_axis(axes[d], rank);
@@ -185,7 +192,8 @@ class Separator {
   Entry separate(Entry e, Parts parts) {
     Forms& f = forms(e);
     if (f.has_separate && f.parts == parts) return f.separate;
-    const Entry made = reshape(merged(e), with_parts(serial_.type(e).shape, parts), tensor_name(e) + "~separate");
+    const Entry made = reshape(merged(e), with_parts(serial_.type(e).shape, parts),
+                               tensor_name(e) + "~separate");
     if (!f.has_separate) {
       f.separate = made;
       f.parts = parts;
@@ -241,7 +249,8 @@ class Separator {
     if (!is_plain_reshape(node)) return false;
     const Forms& in = forms(node.inputs[0]);
     if (!in.has_separate) return false;
-    if (node.outputs[0].shape != with_parts(serial_.type(node.inputs[0]).shape, in.parts)) return false;
+    const Shape& shape = serial_.type(node.inputs[0]).shape;
+    if (node.outputs[0].shape != with_parts(shape, in.parts)) return false;
     own_forms(0).merged = in.separate;
     own_forms(0).has_merged = true;
     return true;
@@ -309,8 +318,11 @@ class Separator {
     return true;
   }
 
-  bool dims_go_along(const Node& node, Kind kind, const std::vector<TensorType>& types, Parts parts) const {
-    const auto leads = [&](const TensorType& type) { return !type.shape.empty() && type.shape[0] == parts.product(); };
+  bool dims_go_along(const Node& node, Kind kind, const std::vector<TensorType>& types,
+                     Parts parts) const {
+    const auto leads = [&](const TensorType& type) {
+      return !type.shape.empty() && type.shape[0] == parts.product();
+    };
     if (kind == Kind::kIgnored) return types.size() == 1 && node.outputs.size() == 1;
     if (!std::all_of(node.outputs.begin(), node.outputs.end(), leads)) return false;
     if (kind == Kind::kAlike) return std::all_of(types.begin(), types.end(), leads);
@@ -326,7 +338,10 @@ class Separator {
     if (kind == Kind::kBroadcast) {
       // Shorter ones are aligned at the last dim.
       if (shape.size() < node.outputs[0].shape.size()) return merged(e);
-      if (shape[0] == 1) return reshape(merged(e), with_parts(shape, {1, 1}), node.name + "~operand" + std::to_string(i));
+      if (shape[0] == 1) {
+        const std::string name = node.name + "~operand" + std::to_string(i);
+        return reshape(merged(e), with_parts(shape, {1, 1}), name);
+      }
     }
     return separate(e, parts);
   }
