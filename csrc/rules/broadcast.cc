@@ -67,12 +67,35 @@ Rule broadcast_axis_rule(const OperatorView& op) {
   return rule.input(in_dims).output(dims).build();
 }
 
+// Dims of lhs of extent 1 take the extents of dims of rhs, of which nothing else counts.
+Rule broadcast_like_by_axes(const OperatorView& op, const Integers& lhs_axes, const Integers& rhs_axes) {
+  const Shape& lhs = op.inputs[0].shape;
+  const Shape& rhs = op.inputs[1].shape;
+  if (lhs_axes.size() != rhs_axes.size() || op.outputs[0].shape.size() != lhs.size()) return Rule();
+  if (!axis_indices(lhs_axes, lhs.size()) || !axis_indices(rhs_axes, rhs.size())) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.outputs[0].shape);
+  Dims lhs_dims = dims, rhs_dims(rhs.size(), kWhole);
+  for (size_t i = 0; i < lhs_axes.size(); ++i) {
+    const size_t dim = *axis_index(lhs_axes[i], lhs.size());
+    if (lhs[dim] != 1) return Rule();
+    lhs_dims[dim] = kWhole;
+    rhs_dims[*axis_index(rhs_axes[i], rhs.size())] = dims[dim];
+  }
+  for (size_t d = 0; d < rhs.size(); ++d) {
+    if (rhs_dims[d] == kWhole) rhs_dims[d] = rule.same_factor("l" + std::to_string(d), rhs[d]);
+  }
+  return rule.input(lhs_dims).input(rhs_dims).output(dims).build();
+}
+
 // lhs takes the shape of rhs.
 Rule broadcast_like_rule(const OperatorView& op) {
   if (!has_operands(op, 2, 1)) return Rule();
   AttributeReader attrs(op.node.attrs);
-  const bool by_axes = attrs.optional_integers("lhs_axes") || attrs.optional_integers("rhs_axes");
-  if (attrs.failed() || by_axes) return Rule();
+  const auto lhs_axes = attrs.optional_integers("lhs_axes");
+  const auto rhs_axes = attrs.optional_integers("rhs_axes");
+  if (attrs.failed() || lhs_axes.has_value() != rhs_axes.has_value()) return Rule();
+  if (lhs_axes) return broadcast_like_by_axes(op, *lhs_axes, *rhs_axes);
   if (op.inputs[1].shape != op.outputs[0].shape) return Rule();
   return broadcast_rule(op);
 }

@@ -85,6 +85,10 @@ class Separation {
     if (op == "expand_dims") return axis_kind("axis", 0, 1, Kind::kAlike);
     if (op == "_contrib_arange_like") return axis_kind("axis", 0, 0, Kind::kIgnored);
     if (op == "transpose") return transpose_kind();
+    if (op == "SwapAxis") {
+      const Kind kind = axis_kind("dim1", 0, 0, Kind::kAlike);
+      return kind == Kind::kAlike ? axis_kind("dim2", 0, 0, kind) : kind;
+    }
     return Kind::kOther;
   }
 

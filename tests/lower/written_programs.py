@@ -84,6 +84,24 @@ def merged_heads() -> Program:
                     "mask": (rs.rand(3, 5) > 0.3).astype("float64")}, inputs=["mask"])
 
 
+def gluonnlp_heads() -> Program:
+    """The interleaved operators on weights that are put together head by head, with a mask chosen by `where`."""
+    rs = np.random.RandomState(7)
+    x, mask = S.Variable("x"), S.Variable("mask")
+    names = ("query", "key", "value")
+    weights = [S.reshape(S.Variable(n), shape=(HEADS, -1, 16)) for n in names]
+    weight = S.reshape(S.concat(*weights, dim=-2), shape=(-1, 16))
+    projected = S.FullyConnected(x, weight, num_hidden=72, no_bias=True, flatten=False)
+    scores = S.contrib.interleaved_matmul_selfatt_qk(projected, heads=HEADS)
+    seen = S.reshape(S.broadcast_axis(mask.expand_dims(1), axis=1, size=HEADS), shape=(-1, 0, 0), reverse=True)
+    scores = S.where(seen, scores, S.ones_like(scores) * -50)
+    weights = S.broadcast_mul(S.softmax(S.swapaxes(S.swapaxes(scores, 1, 2), 2, 1), axis=2), seen)
+    out = S.contrib.interleaved_matmul_selfatt_valatt(projected, weights, heads=HEADS)
+    seen = (rs.rand(3, 5, 5) > 0.3).astype("float32")
+    return program(out, {"x": rs.normal(size=(5, 3, 16)), "mask": seen,
+                         **{n: rs.normal(size=(24, 16)) * 0.3 for n in names}}, "float32", inputs=["mask"])
+
+
 def interleaved_self_attention() -> Program:
     """Self-attention with the interleaved operators."""
     rs = np.random.RandomState(4)
@@ -124,6 +142,7 @@ PROGRAMS: Dict[str, Callable[[], Program]] = {
     "embedding_more_rows_than_int8": lambda: embedding("int8", rows=300),
     "take_and_pick": take_and_pick,
     "merged_heads": merged_heads,
+    "gluonnlp_heads": gluonnlp_heads,
     "interleaved_self_attention": interleaved_self_attention,
     "interleaved_cross_attention": interleaved_cross_attention,
     "recurrent": recurrent,
