@@ -27,22 +27,22 @@ def convolution() -> List[Case]:
     square = {"kernel": "(3, 3)"}
     return [
         Case(op, {**square, "num_filter": 5, "pad": "(1, 1)", "layout": "NCHW"},
-             [real(4, 6, 7, 5), real(5, 6, 3, 3), real(5)], "n m c+"),
+             [real(4, 6, 7, 5), real(5, 6, 3, 3), real(5)], "n h w m c+"),
         Case(op, {**square, "num_filter": 5, "stride": "(2, 1)", "dilate": "(1, 2)", "no_bias": "True",
-                  "layout": "None"}, [real(3, 6, 8, 9), real(5, 6, 3, 3)], "n m c+"),
+                  "layout": "None"}, [real(3, 6, 8, 9), real(5, 6, 3, 3)], "n h w m c+"),
         Case(op, {"kernel": "(1, 1)", "num_filter": 5}, [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n h w m c+"),
         Case(op, {"kernel": "(1, 1)", "stride": "(2, 2)", "num_filter": 5},
-             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n m c+"),
+             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n h w m c+"),
         Case(op, {"kernel": "[1, 1]", "pad": "[1, 0]", "num_filter": 5},
-             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n m c+"),
-        Case(op, {**square, "num_filter": 6, "num_group": 3}, [real(2, 9, 5, 5), real(6, 3, 3, 3), real(6)], "n g"),
+             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n w m c+"),
+        Case(op, {**square, "num_filter": 6, "num_group": 3}, [real(2, 9, 5, 5), real(6, 3, 3, 3), real(6)], "n h w g"),
         Case(op, {**square, "num_filter": 8, "num_group": 4, "no_bias": True},
-             [real(2, 4, 5, 5), real(8, 1, 3, 3)], "n g"),
+             [real(2, 4, 5, 5), real(8, 1, 3, 3)], "n h w g"),
         Case(op, {**square, "num_filter": 5, "num_group": 5, "no_bias": True},
-             [real(2, 5, 5, 5), real(5, 1, 3, 3)], "n g"),
-        Case(op, {"kernel": "(3,)", "num_filter": 4}, [real(3, 2, 9), real(4, 2, 3), real(4)], "n m c+"),
+             [real(2, 5, 5, 5), real(5, 1, 3, 3)], "n h w g"),
+        Case(op, {"kernel": "(3,)", "num_filter": 4}, [real(3, 2, 9), real(4, 2, 3), real(4)], "n w m c+"),
         Case(op, {"kernel": "(2, 3, 2)", "num_filter": 4, "layout": "NCDHW"},
-             [real(3, 2, 4, 5, 3), real(4, 2, 2, 3, 2), real(4)], "n m c+"),
+             [real(3, 2, 4, 5, 3), real(4, 2, 2, 3, 2), real(4)], "n d h w m c+"),
         Case("Deconvolution", {"kernel": "(3, 3)", "num_filter": 5}, [real(4, 6, 4, 3), real(6, 5, 3, 3)], "n m c+"),
         Case("Deconvolution", {"kernel": "(3, 3)", "num_filter": 5, "no_bias": "False", "stride": "(2, 2)",
                                "pad": "(1, 1)", "adj": "(1, 1)"},
@@ -57,14 +57,16 @@ def convolution() -> List[Case]:
 def pooling() -> List[Case]:
     op = "Pooling"
     image = [real(4, 3, 6, 5)]
-    cases = [Case(op, {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": t}, image, "n c") for t in
+    cases = [Case(op, {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": t}, image, "n c h w") for t in
              ("max", "avg", "sum")]
     return cases + [
         Case(op, {"kernel": "(3, 3)", "pad": "(1, 1)", "pool_type": "avg", "count_include_pad": "False",
-                  "pooling_convention": "full", "layout": "NCHW", "stride": "(2, 2)"}, image, "n c"),
+                  "pooling_convention": "full", "layout": "NCHW", "stride": "(2, 2)"}, image, "n c h w"),
+        Case(op, {"kernel": "(5, 2)", "pad": "(0, 1)", "pool_type": "avg", "pooling_convention": "full",
+                  "stride": "(1, 3)"}, [real(2, 3, 9, 8)], "n c h"),
         Case(op, {"kernel": "(2, 2)", "pool_type": "lp", "p_value": 2}, [positive(4, 3, 6, 5)], "n c"),
-        Case(op, {"kernel": "(2,)"}, [real(4, 3, 6)], "n c"),
-        Case(op, {"kernel": "(2, 2, 2)", "pool_type": "avg"}, [real(4, 3, 4, 3, 2)], "n c"),
+        Case(op, {"kernel": "(2,)"}, [real(4, 3, 6)], "n c w"),
+        Case(op, {"kernel": "(2, 2, 2)", "pool_type": "avg"}, [real(4, 3, 4, 3, 2)], "n c d h"),
         Case(op, {"global_pool": "True", "kernel": "(1, 1)", "pool_type": "avg", "pooling_convention": "full",
                   "pad": "(0, 0)", "stride": "(1, 1)", "layout": "NCHW"}, image, "n c h+ w+"),
         Case(op, {"global_pool": 1, "pool_type": "sum"}, image, "n c h+ w+"),
@@ -530,9 +532,9 @@ UNKNOWN = [
 # Attributes that a rule reads: one that does not parse makes the operator unknown.
 READ = {
     "FullyConnected": ("num_hidden", "no_bias", "flatten"),
-    "Convolution": ("num_filter", "num_group", "no_bias", "kernel", "stride", "pad", "layout"),
+    "Convolution": ("num_filter", "num_group", "no_bias", "kernel", "stride", "pad", "dilate", "layout"),
     "Deconvolution": ("num_filter", "num_group", "no_bias", "kernel", "stride", "pad", "adj", "target_shape", "layout"),
-    "Pooling": ("global_pool", "layout"),
+    "Pooling": ("global_pool", "layout", "kernel", "stride", "pad"),
     "BatchNorm": ("axis", "use_global_stats"),
     "LayerNorm": ("axis",),
     "GroupNorm": ("num_groups",),
