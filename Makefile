@@ -16,7 +16,8 @@ VENV := .venv
 PRINT_VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 VERSION := $(shell $(PYTHON) -c '$(PRINT_VERSION)')
 INSTALLED := $(VENV)/installed-$(VERSION)
-REQUIREMENTS := pyproject.toml setup.py soybean_mx.pth requirements/development.txt requirements/constraints.txt
+REQUIREMENTS := pyproject.toml setup.py soybean_mx.pth requirements/development.txt requirements/zoo.txt \
+	requirements/constraints.txt
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c requirements/constraints.txt
 
 .PHONY: train test build lint sanitize install clean
@@ -46,6 +47,7 @@ $(INSTALLED): $(REQUIREMENTS)
 	test "$$($(VENV)/bin/python -c '$(PRINT_VERSION)' 2>/dev/null)" = $(VERSION) || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) setuptools cmake
 	$(PIP) mxnet numpy -r requirements/development.txt
+	$(PIP) --no-deps -r requirements/zoo.txt
 	$(PIP) --no-build-isolation --editable .
 	touch $@
 

@@ -1,5 +1,6 @@
 #include "c_api.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -7,7 +8,7 @@
 
 #include "lower/lower.h"
 #include "rules/rule_json.h"
-#include "search/search.h"
+#include "search/report.h"
 
 namespace {
 
@@ -44,6 +45,14 @@ std::string string_option(const soybean::Json& options, const char* key, const c
   return value == nullptr ? fallback : value->as_string(std::string("option ") + key);
 }
 
+int64_t count_option(const soybean::Json& options, const char* key) {
+  const soybean::Json* value = options.find(key);
+  if (value == nullptr || value->is_null()) return 0;
+  const int64_t n = value->as_int(std::string("option ") + key);
+  if (n < 0) throw soybean::Error(std::string("option ") + key + " is " + std::to_string(n) + ": it must not be negative");
+  return n;
+}
+
 soybean::SearchOptions search_options(const soybean::Json& json) {
   soybean::SearchOptions options;
   options.devices = json.at("devices", "the options").as_int("option devices");
@@ -53,16 +62,23 @@ soybean::SearchOptions search_options(const soybean::Json& json) {
     throw soybean::Error("option boundary is '" + boundary + "': 'tiled' or 'whole' are possible");
   }
   options.whole_boundary = boundary == "whole";
-  if (const soybean::Json* pins = json.find("pins")) {
-    for (const auto& [name, choices] : pins->as_object("option pins")) {
-      soybean::Tiling tiling;
-      const std::string what = "pinned tensor '" + name + "'";
-      for (const soybean::Json& item : choices.as_array(what)) {
-        tiling.push_back(soybean::parse_choice(item.as_string(what), what));
-      }
-      options.pins[name] = tiling;
-    }
+  if (const soybean::Json* pins = json.find("pins")) options.pins = soybean::read_pins(*pins);
+  if (const soybean::Json* topology = json.find("topology")) {
+    if (!topology->is_null()) options.topology = soybean::read_topology(*topology, options.devices);
   }
+  const std::string objective = string_option(json, "objective", "bytes");
+  if (objective != "bytes" && objective != "time") {
+    throw soybean::Error("option objective is '" + objective + "': 'bytes' or 'time' are possible");
+  }
+  options.time = objective == "time";
+  options.memory_limit = count_option(json, "memory_limit");
+  options.optimizer_states = static_cast<int>(count_option(json, "optimizer_states"));
+  const std::string spatial = string_option(json, "spatial", "auto");
+  if (spatial != "auto" && spatial != "yes" && spatial != "no") {
+    throw soybean::Error("option spatial is '" + spatial + "': 'auto', 'yes' or 'no' are possible");
+  }
+  using Spatial = soybean::SearchOptions::Spatial;
+  options.spatial = spatial == "yes" ? Spatial::kYes : spatial == "no" ? Spatial::kNo : Spatial::kAuto;
   return options;
 }
 
@@ -81,14 +97,14 @@ int SoybeanPlan(const char* graph, const char* options_text, char** out) {
     const soybean::SearchOptions options = search_options(json);
     const soybean::Program program =
         soybean::prepare(text_argument(graph, "the graph"), batch_norm);
-    soybean::Plan plan = soybean::search(program, options);
-    plan.batch_norm = batch_norm;
-    // What a plan moves is what its parallel graph moves.
-    const soybean::Traffic t = soybean::traffic(soybean::lower(program, plan));
-    soybean::Json result = write_plan(program, soybean::Mesh(plan.devices), plan);
-    result.set("bytes", bytes_json(t));
-    result.set("messages", soybean::Json(t.messages));
-    return result.text();
+    const auto start = std::chrono::steady_clock::now();
+    soybean::SearchResult result = soybean::search(program, options);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    result.plan.batch_norm = batch_norm;
+    soybean::Json plan = write_plan(program, result.plan);
+    soybean::add_report(program, options, result, &plan);
+    plan.set("search_seconds", soybean::Json(seconds.count()));
+    return plan.text();
   });
 }
 
@@ -100,6 +116,16 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
                                                       soybean::plan_batch_norm(json));
     const soybean::Plan plan = soybean::read_plan(program, json);
     return lowered_json(program, soybean::lower(program, plan)).text();
+  });
+}
+
+int SoybeanSpace(const char* graph, const char* options_text, char** out) {
+  return guarded(out, [&] {
+    const soybean::Json json = soybean::Json::parse(text_argument(options_text, "the options"));
+    const soybean::SearchOptions options = search_options(json);
+    const soybean::Program program =
+        soybean::prepare(text_argument(graph, "the graph"), string_option(json, "batch_norm", "exact"));
+    return space_json(program, options).text();
   });
 }
 

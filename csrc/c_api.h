@@ -28,6 +28,9 @@ SOYBEAN_API int SoybeanPlan(const char* graph, const char* options, char** out);
 /* Writes the parallel graph of a plan. */
 SOYBEAN_API int SoybeanLower(const char* graph, const char* plan, const char* options, char** out);
 
+/* The space that SoybeanPlan searches with these options, for tests. */
+SOYBEAN_API int SoybeanSpace(const char* graph, const char* options, char** out);
+
 /* The rules of all operators of a graph, for tests and for reports. */
 SOYBEAN_API int SoybeanRules(const char* graph, char** out);
 

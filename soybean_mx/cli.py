@@ -8,7 +8,7 @@ import sys
 from typing import List, Optional
 
 import soybean_mx
-from soybean_mx import startup
+from soybean_mx import plan_command, startup, topology_command
 from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
 
 
@@ -23,10 +23,12 @@ def main(argv: Optional[List[str]] = None) -> int:
     Returns
     -------
     int
-        The exit status. Errors in the arguments exit with status 2, as argparse does.
+        The exit status: 0, 1 when a plan is refused, 2 for arguments that cannot be used (where argparse finds them,
+        it exits itself).
     """
     parser = argparse.ArgumentParser(
-        prog="soybean-mx", description="Train a single-device Gluon script on many devices.")
+        prog="soybean-mx", description=(
+            "Train a single-device Gluon script on many devices, or see what that would take."))
     parser.add_argument("--version", action="version", version=f"soybean_mx {soybean_mx.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add_command in _COMMANDS:
@@ -67,4 +69,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = (_add_run,)
+_COMMANDS = (_add_run, plan_command.add, topology_command.add)

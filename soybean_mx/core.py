@@ -31,6 +31,7 @@ def _library() -> ctypes.CDLL:
     library.SoybeanFree.argtypes = [ctypes.c_void_p]
     library.SoybeanPlan.argtypes = [ctypes.c_char_p, ctypes.c_char_p, text_out]
     library.SoybeanLower.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, text_out]
+    library.SoybeanSpace.argtypes = [ctypes.c_char_p, ctypes.c_char_p, text_out]
     library.SoybeanRules.argtypes = [ctypes.c_char_p, text_out]
     if library.SoybeanVersion() != _VERSION:
         raise ImportError(f"{path} has interface version {library.SoybeanVersion()}, but this "
@@ -82,6 +83,25 @@ def lower(graph: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, Any]:
         tensor.
     """
     return _call(_library().SoybeanLower, graph, plan, {})
+
+
+def space(graph: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:
+    """The space that :func:`plan` searches with these options, for those who search it on their own.
+
+    Returns
+    -------
+    dict
+        ``cuts``; ``nodes`` (the program as it is planned, BatchNorm written out: inputs and outputs, the rule and
+        the ``choices`` of each operator); ``tensors`` (those with several uses and the graph's variables, with the
+        tilings in which they may rest) and ``results``. A choice has one number per cut: a factor or dim, -1
+        replicated, -2 owner; it stands for all exchanges of equal cuts.
+
+    Raises
+    ------
+    PlanError
+        When the graph or an option is invalid; the message names it.
+    """
+    return _call(_library().SoybeanSpace, graph, options)
 
 
 def rules(graph: Dict[str, Any]) -> Dict[str, Any]:

@@ -9,6 +9,7 @@ is asked for by name, a block without parameters: a loss, or a transformation of
 from __future__ import annotations
 
 import functools
+import json
 import os
 import warnings
 from collections import OrderedDict
@@ -24,6 +25,7 @@ from mxnet.symbol.numpy import _Symbol as _NumpySymbol
 
 from soybean_mx import core, tape, trainer
 from soybean_mx import parameters as tiled
+from soybean_mx import pins as user_pins
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.executor import BoundGraph, Program, Tiles, positions_used
 from soybean_mx.graph import describe
@@ -52,11 +54,28 @@ class _Settings:
         self.contexts = device_contexts(devices)
         self.strategy = strategy or os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal"
         self.batch_norm = batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM") or "exact"
-        self.pins = dict(pins or {})
+        self._pins = user_pins.checked(pins or {}, "The argument pins")
+        # The variable is for all blocks of a program: in each, only what it has is pinned.
+        self._pins_of_any = user_pins.from_environment() if pins is None else {}
 
-    def plan_options(self, pins: Dict[str, List[str]]) -> Dict[str, Any]:
+    def plan_options(self, decided: Dict[str, List[str]], names: Set[str]) -> Dict[str, Any]:
+        """What the planner is asked for.
+
+        Parameters
+        ----------
+        decided : dict of str to list of str
+            The tilings of parameters that stand.
+        names : set of str
+            All tensors and operators of the block.
+
+        Raises
+        ------
+        soybean_mx.pins.PinError
+            When the user pins a parameter to something else than what stands.
+        """
+        pins = {**self._pins, **user_pins.matching(self._pins_of_any, names)}
         return {"devices": len(self.contexts), "strategy": self.strategy, "batch_norm": self.batch_norm,
-                "pins": {**pins, **self.pins}}
+                "pins": user_pins.with_decided(pins, decided)}
 
 
 class _Tiling:
@@ -126,6 +145,7 @@ class TiledGraph:
         self._input_names = [name if name in used else None for name in input_names]
         self._parameters = parameters
         self._auxiliary = set(symbol.list_auxiliary_states())
+        self._names = {node["name"] for node in json.loads(symbol.tojson())["nodes"]}
         self._signatures: "OrderedDict[tuple, _Signature]" = OrderedDict()
 
     def __deepcopy__(self, memo):
@@ -235,9 +255,9 @@ class TiledGraph:
             # Parameters are to lie as training wants them, although this call does not train.
             wanted = {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
             training = describe(self._symbol, call.inputs, parameters, wanted, True) if wanted else graph
-            tensors = core.plan(training, self.settings.plan_options(pins))["tensors"]
+            tensors = core.plan(training, self.settings.plan_options(pins, self._names))["tensors"]
             pins.update({name: tensors[name] for name in undecided if name in tensors})
-        plan = core.plan(graph, self.settings.plan_options(pins))
+        plan = core.plan(graph, self.settings.plan_options(pins, self._names))
         return plan, Program(core.lower(graph, plan), self.settings.contexts, call.training, gradients)
 
     def _pins(self, deciding: bool) -> Dict[str, List[str]]:
@@ -439,7 +459,8 @@ def _hybridize(self, active=True, backend=None, clear=True, *args, **kwargs):
     """``HybridBlock.hybridize``, with the backend ``soybean_mx``.
 
     Its options: ``devices``, a list of contexts or a text such as ``"cpu:8"``; ``strategy``, a name that the planner
-    knows (``"optimal"``); ``pins``, tilings of variables that are fixed, by name; ``batch_norm``, ``"exact"`` or
+    knows (``"optimal"``); ``pins``, what is fixed of the plan, by patterns on the names of tensors and operators
+    (:mod:`soybean_mx.pins`; default: ``$SOYBEAN_MX_PINS``); ``batch_norm``, ``"exact"`` or
     ``"local"``.
     """
     self._soybean_has_parameters = None

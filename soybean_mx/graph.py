@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, Mapping, Set, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
@@ -22,8 +22,8 @@ class InferenceError(ValueError):
 
 def describe(
     symbol,
-    inputs: Mapping[str, Tuple[Shape, Any]],
-    parameters: Mapping[str, Tuple[Shape, Any]],
+    inputs: Mapping[str, Tuple[Optional[Shape], Any]],
+    parameters: Mapping[str, Tuple[Optional[Shape], Any]],
     requires_grad: Set[str],
     training: bool,
 ) -> Dict[str, Any]:
@@ -33,8 +33,9 @@ def describe(
     ----------
     symbol : mxnet.symbol.Symbol
         What the block computes.
-    inputs, parameters : mapping of str to (tuple of int, numpy type)
-        Shape and type of each variable that the caller feeds, and of each parameter and auxiliary state.
+    inputs, parameters : mapping of str to (tuple of int or None, numpy type)
+        Shape and type of each variable that the caller feeds, and of each parameter and auxiliary state. A shape of
+        None is to follow from the others.
     requires_grad : set of str
         The variables whose gradient is asked for.
     training : bool
@@ -54,7 +55,7 @@ def describe(
     known = {**parameters, **inputs}
     names = set(symbol.list_inputs())
     known = {name: known[name] for name in known if name in names}
-    shapes = _infer(internals, "infer_shape", {name: shape for name, (shape, _) in known.items()})
+    shapes = _infer(internals, "infer_shape", {name: shape for name, (shape, _) in known.items() if shape is not None})
     types = _infer(internals, "infer_type", {name: np.dtype(dtype) for name, (_, dtype) in known.items()})
     auxiliary = set(symbol.list_auxiliary_states())
     graph: Dict[str, Any] = {"symbol": symbol.tojson(), "shapes": {}, "itemsizes": {}, "variables": {},

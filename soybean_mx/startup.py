@@ -26,7 +26,9 @@ from soybean_mx import cuda_libraries
 from soybean_mx.devices import VARIABLE, Device, DeviceError, contexts, devices_from_environment
 
 # Modules of this package that do not import MXNet, so may be imported before it and at any time.
-_LIGHT = {"soybean_mx." + name for name in ("startup", "devices", "cuda_libraries", "cli", "__main__")}
+_LIGHT = {"soybean_mx." + name for name in (
+    "startup", "devices", "cuda_libraries", "cli", "__main__", "files", "pins", "plan_command", "plan_report",
+    "topology", "topology_command")}
 
 
 def install() -> None:

@@ -5,243 +5,362 @@
 namespace soybean {
 namespace {
 
-int64_t copies(const Mesh& mesh, const Tiling& tiling) {
-  int64_t n = 1;
-  for (size_t i = 0; i < tiling.size(); ++i) {
-    if (tiling[i] == kReplicated) n *= mesh.parts(static_cast<int>(i));
-  }
-  return n;
+size_t index(int i) { return static_cast<size_t>(i); }
+
+Cost capped(Cost cost) { return kImpossible < cost ? kImpossible : cost; }
+
+Tiling without_partial(const Tiling& tiling) {
+  std::vector<int> choices = tiling.choices();
+  std::replace(choices.begin(), choices.end(), kPartial, kReplicated);
+  return Tiling(std::move(choices), tiling.levels());
 }
 
-Tiling without_partial(Tiling tiling) {
-  std::replace(tiling.begin(), tiling.end(), kPartial, kReplicated);
-  return tiling;
-}
-
-// Numbers equal tilings alike, so that each pair is converted once.
-class Numbering {
- public:
-  int number(const Tiling& tiling) {
-    const auto [it, fresh] = numbers_.emplace(tiling, static_cast<int>(list_.size()));
-    if (fresh) list_.push_back(tiling);
-    return it->second;
+// The tilings in which a variable needs no more than the gathering of copies to be
+// used in this one: its replicated cuts spread over a dim, innermost.
+std::vector<Tiling> spread(const Mesh& mesh, const Shape& shape, const Tiling& need) {
+  std::vector<Tiling> out{need};
+  for (size_t first = 0; first < shape.size(); ++first) {
+    Tiling tiling = need;
+    for (size_t i = 0; i < need.size(); ++i) {
+      if (need[i] >= 0) continue;
+      // Onto the first dim that has room, from `first` on.
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const Tiling next = tiling.with(static_cast<int>(i), static_cast<Choice>((first + d) % shape.size()));
+        if (!fits(mesh, next, shape)) continue;
+        tiling = next;
+        break;
+      }
+    }
+    out.push_back(tiling);
+    // The owner's cuts may stay the owner's.
+    std::vector<int> choices = tiling.choices();
+    for (size_t i = 0; i < need.size(); ++i) choices[i] = need[i] == kOwner ? kOwner : choices[i];
+    out.push_back(Tiling(choices, tiling.levels()));
   }
-  const std::vector<Tiling>& list() const { return list_; }
-
- private:
-  std::map<Tiling, int> numbers_;
-  std::vector<Tiling> list_;
-};
+  return out;
+}
 
 }  // namespace
 
-ConversionGraph& Conversions::of(Entry e, const std::vector<Choice>& more) {
-  const TensorType& type = space_.graph().type(e);
-  std::vector<Choice> choices = space_.conversion_choices(e);
-  choices.insert(choices.end(), more.begin(), more.end());
-  std::sort(choices.begin(), choices.end());
-  choices.erase(std::unique(choices.begin(), choices.end()), choices.end());
-  auto& slot = graphs_[{{type.shape, type.itemsize}, choices}];
-  if (slot == nullptr) {
-    slot = std::make_unique<ConversionGraph>(space_.mesh(), type, choices);
-  }
-  return *slot;
-}
-
-Problem::Problem(const Space& space, const Filter& filter) : space_(space), conversions_(space) {
-  add_operators(filter);
-  add_results(filter);
-  for (size_t i = 0; i < space_.graph().nodes().size(); ++i) {
-    const size_t outputs = space_.graph().nodes()[i].outputs.size();
-    for (size_t k = 0; k < outputs; ++k) {
-      add_tensor({static_cast<int>(i), static_cast<int>(k)}, filter);
+Domains domains_of(const Space& space, const Filter& filter) {
+  Domains domains;
+  const auto& nodes = space.graph().nodes();
+  domains.operators.resize(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const int node = static_cast<int>(i);
+    if (!nodes[i].is_variable()) {
+      domains.operators[i] = space.operator_cuts(node);
+      if (filter.operators && !space.is_pinned(node)) filter.operators(node, &domains.operators[i]);
+      if (domains.operators[i].empty()) {
+        throw Error("operator '" + nodes[i].name + "' cannot be placed on " +
+                    std::to_string(space.mesh().devices()) + " devices");
+      }
+    }
+    for (size_t k = 0; k < nodes[i].outputs.size(); ++k) {
+      const Entry e{node, static_cast<int>(k)};
+      // Inputs of one operator count as one use: they need the tensor together.
+      std::vector<int> users;
+      for (const Use& use : space.uses(e)) {
+        const int user = use.node >= 0 ? use.node : -1 - static_cast<int>(use.input);
+        if (std::count(users.begin(), users.end(), user) == 0) users.push_back(user);
+      }
+      const bool rests = users.size() > 1 || space.is_pinned(e) || (nodes[i].is_variable() && users.empty());
+      if (!rests && !(nodes[i].is_variable() && space.is_fixed(e))) continue;
+      domains.tensors[e] = space.tensor_tilings(e);
+      if (filter.tensors && !space.is_pinned(e)) filter.tensors(e, &domains.tensors[e]);
     }
   }
+  for (size_t r = 0; r < space.results().size(); ++r) {
+    domains.results.push_back(space.result_tilings(r));
+    if (filter.results) filter.results(r, &domains.results.back());
+  }
+  return domains;
+}
+
+Problem::Problem(const Space& space, const Domains& domains, const Pricing& pricing)
+    : space_(space), domains_(domains), prices_(space, pricing) {
+  add_operators();
+  add_results();
+  for (size_t i = 0; i < space_.graph().nodes().size(); ++i) {
+    const size_t outputs = space_.graph().nodes()[i].outputs.size();
+    for (size_t k = 0; k < outputs; ++k) add_tensor({static_cast<int>(i), static_cast<int>(k)});
+  }
+  pack();
 }
 
 int Problem::add_variable(size_t domain) {
-  domains_.push_back(static_cast<int>(domain));
-  return static_cast<int>(domains_.size()) - 1;
+  sizes_.push_back(static_cast<int>(domain));
+  return static_cast<int>(sizes_.size()) - 1;
 }
 
-void Problem::add_operators(const Filter& filter) {
+void Problem::add_unary(int variable, std::vector<Cost> costs) {
+  const auto free = [](const Cost& c) { return c == Cost{}; };
+  if (std::all_of(costs.begin(), costs.end(), free)) return;
+  priced_.push_back({{variable}, std::make_shared<const std::vector<Cost>>(std::move(costs))});
+}
+
+void Problem::add_operators() {
   const size_t count = space_.graph().nodes().size();
   operator_variable_.assign(count, -1);
-  operator_cuts_.resize(count);
   for (size_t i = 0; i < count; ++i) {
     if (space_.graph().nodes()[i].is_variable()) continue;
-    operator_cuts_[i] = space_.operator_cuts(static_cast<int>(i));
-    if (filter.operators) filter.operators(static_cast<int>(i), &operator_cuts_[i]);
-    if (operator_cuts_[i].empty()) {
-      throw Error("operator '" + space_.graph().nodes()[i].name + "' cannot be placed on " +
-                  std::to_string(space_.mesh().devices()) + " devices");
+    operator_variable_[i] = add_variable(domains_.operators[i].size());
+    std::vector<Cost> costs;
+    for (const OperatorCuts& cuts : domains_.operators[i]) {
+      costs.push_back(prices_.computation(static_cast<int>(i), cuts));
     }
-    operator_variable_[i] = add_variable(operator_cuts_[i].size());
+    add_unary(operator_variable_[i], std::move(costs));
   }
 }
 
-void Problem::add_results(const Filter& filter) {
-  for (size_t r = 0; r < space_.results().size(); ++r) {
-    result_tilings_.push_back(space_.result_tilings(r));
-    if (filter.results) filter.results(r, &result_tilings_.back());
-    result_variable_.push_back(add_variable(result_tilings_.back().size()));
+void Problem::add_results() {
+  for (const std::vector<Tiling>& domain : domains_.results) {
+    result_variable_.push_back(add_variable(domain.size()));
   }
 }
 
-std::vector<Tiling> Problem::made(Entry e) const {
-  const Rule& rule = space_.program().rules[static_cast<size_t>(e.node)];
-  std::vector<Tiling> tilings;
-  for (const OperatorCuts& cuts : operator_cuts_[static_cast<size_t>(e.node)]) {
-    tilings.push_back(rule.known ? output_tiling(rule, static_cast<size_t>(e.index), cuts) : cuts);
+std::vector<int> Problem::made(Entry e) {
+  const Rule& rule = space_.program().rules[index(e.node)];
+  std::vector<int> tilings;
+  for (const OperatorCuts& cuts : domains_.operators[index(e.node)]) {
+    tilings.push_back(prices_.number(output_tiling(rule, index(e.index), cuts)));
   }
   return tilings;
 }
 
-std::vector<Problem::Need> Problem::needs(Entry e) const {
-  std::map<int, Need> by_variable;
+std::vector<Problem::Need> Problem::needs(Entry e) {
+  std::vector<Need> out;
+  const auto need_of = [&out](int variable) -> Need& {
+    for (Need& need : out) {
+      if (need.variable == variable) return need;
+    }
+    out.push_back({variable, {}});
+    return out.back();
+  };
   for (const Use& use : space_.uses(e)) {
-    const size_t node = static_cast<size_t>(use.node);
-    const int variable = use.node < 0 ? result_variable_[use.input] : operator_variable_[node];
-    Need& need = by_variable[variable];
-    need.variable = variable;
     if (use.node < 0) {
-      for (const Tiling& t : result_tilings_[use.input]) need.tilings.push_back({t});
+      Need& need = need_of(result_variable_[use.input]);
+      for (const Tiling& t : domains_.results[use.input]) need.tilings.push_back({prices_.number(t)});
       continue;
     }
-    const Rule& rule = space_.program().rules[node];
-    const auto& cuts = operator_cuts_[node];
+    const Rule& rule = space_.program().rules[index(use.node)];
+    const std::vector<OperatorCuts>& cuts = domains_.operators[index(use.node)];
+    Need& need = need_of(operator_variable_[index(use.node)]);
     need.tilings.resize(cuts.size());
     for (size_t i = 0; i < cuts.size(); ++i) {
-      const Tiling t = rule.known ? input_tiling(rule, use.input, cuts[i]) : cuts[i];
+      const int t = prices_.number(input_tiling(rule, use.input, cuts[i]));
       // Inputs that need the same tiling share one conversion.
-      if (std::count(need.tilings[i].begin(), need.tilings[i].end(), t) == 0) {
-        need.tilings[i].push_back(t);
-      }
+      std::vector<int>& all = need.tilings[i];
+      if (std::count(all.begin(), all.end(), t) == 0) all.push_back(t);
     }
   }
-  std::vector<Need> out;
-  for (auto& item : by_variable) out.push_back(std::move(item.second));
   return out;
 }
 
-void Problem::add_table(Entry e, int from, const std::vector<Tiling>& tilings, const Need& need) {
-  ConversionGraph& conversion = conversions_.of(e);
-  const int64_t ways = space_.program().requires_grad(e) ? 2 : 1;
+void Problem::add_conversions(Entry e, int from, const std::vector<int>& tilings, const Need& need) {
   const bool fixed = space_.is_fixed(e);
-  Numbering sources, targets;
-  std::vector<int> row;
-  std::vector<std::vector<int>> column(need.tilings.size());
-  for (const Tiling& t : tilings) row.push_back(sources.number(t));
-  for (size_t i = 0; i < need.tilings.size(); ++i) {
-    for (const Tiling& t : need.tilings[i]) column[i].push_back(targets.number(t));
+  std::vector<int> key{prices_.kind(e), fixed, static_cast<int>(tilings.size())};
+  key.insert(key.end(), tilings.begin(), tilings.end());
+  for (const std::vector<int>& needed : need.tilings) {
+    key.push_back(-1);
+    key.insert(key.end(), needed.begin(), needed.end());
   }
-  const size_t width = targets.list().size();
-  std::vector<Cost> cost(sources.list().size() * width);
-  for (size_t a = 0; a < sources.list().size(); ++a) {
-    for (size_t b = 0; b < width; ++b) {
-      const bool same = sources.list()[a] == targets.list()[b];
-      cost[a * width + b] = fixed ? (same ? Cost{} : kImpossible)
-                                  : conversion.cost(sources.list()[a], targets.list()[b]) * ways;
-    }
-  }
-  const bool ascending = from < need.variable;
-  const size_t rows = tilings.size(), columns = need.tilings.size();
-  CostTable table;
-  table.variables = ascending ? std::vector<int>{from, need.variable}
-                              : std::vector<int>{need.variable, from};
-  table.costs.resize(rows * columns);
-  for (size_t i = 0; i < rows; ++i) {
-    for (size_t j = 0; j < columns; ++j) {
-      Cost sum{};
-      for (const int b : column[j]) {
-        sum = sum + cost[static_cast<size_t>(row[i]) * width + static_cast<size_t>(b)];
+  std::shared_ptr<const std::vector<Cost>>& costs = shared_[std::move(key)];
+  if (costs == nullptr) {
+    std::vector<Cost> table;
+    table.reserve(tilings.size() * need.tilings.size());
+    for (const int t : tilings) {
+      for (const std::vector<int>& needed : need.tilings) {
+        Cost sum{};
+        for (const int n : needed) {
+          sum = sum + (fixed && t != n ? kImpossible : prices_.conversion(e, t, n));
+        }
+        table.push_back(capped(sum));
       }
-      if (kImpossible < sum) sum = kImpossible;
-      table.costs[ascending ? i * columns + j : j * rows + i] = sum;
+    }
+    costs = std::make_shared<const std::vector<Cost>>(std::move(table));
+  }
+  priced_.push_back({{from, need.variable}, costs});
+}
+
+Problem::Source Problem::best_of(Entry e, const std::vector<Tiling>& candidates,
+                                 const std::vector<int>& needed) {
+  Source best{kImpossible, candidates.front()};
+  for (const Tiling& tiling : candidates) {
+    Cost cost = prices_.holding(e, tiling);
+    const int from = prices_.number(tiling);
+    for (const int to : needed) cost = cost + prices_.conversion(e, from, to);
+    if (cost < best.cost) best = {cost, tiling};
+  }
+  return best;
+}
+
+Problem::Source Problem::best_source(Entry e, const std::vector<int>& needed) {
+  const Node& node = space_.graph().node(e.node);
+  const int like = static_cast<int>(node.role) * 2 + (node.requires_grad ? 1 : 0);
+  const auto [it, fresh] = sources_.emplace(std::make_pair(std::make_pair(prices_.kind(e), like), needed), Source{});
+  if (!fresh) return it->second;
+  const Shape& shape = node.outputs[0].shape;
+  const bool once = node.role == Role::kParameter || node.requires_grad;
+  std::vector<Tiling> candidates;
+  if (!space_.is_whole_boundary()) {
+    for (const int n : needed) {
+      const std::vector<Tiling> all = spread(space_.mesh(), shape, prices_.tiling(n));
+      for (const Tiling& t : all) {
+        const bool held = !t.has(kReplicated) || !once;
+        const bool spread_out = !t.has(kOwner) || space_.may_be_owned(e);
+        if (held && spread_out && fits(space_.mesh(), t, shape)) candidates.push_back(t);
+      }
     }
   }
-  tables_.push_back(std::move(table));
+  if (candidates.empty()) candidates = space_.tensor_tilings(e);
+  return it->second = best_of(e, candidates, needed);
 }
 
-Cost Problem::source_cost(Entry e, const Tiling& tiling, const std::vector<Tiling>& needed) {
-  const int64_t ways = space_.program().requires_grad(e) ? 2 : 1;
-  // Feeding several copies moves nothing between devices, but is not free.
-  Cost cost{0, copies(space_.mesh(), tiling)};
-  for (const Tiling& t : needed) {
-    const bool fixed = space_.is_fixed(e) && tiling != t;
-    cost = cost + (fixed ? kImpossible : conversions_.of(e).cost(tiling, t) * ways);
-  }
-  return cost;
-}
-
-Tiling Problem::best_source(Entry e, const std::vector<Tiling>& domain,
-                            const std::vector<Tiling>& needed) {
-  return *std::min_element(domain.begin(), domain.end(), [&](const Tiling& a, const Tiling& b) {
-    return source_cost(e, a, needed) < source_cost(e, b, needed);
-  });
-}
-
-void Problem::add_source_cost(Entry e, const std::vector<Tiling>& domain, const Need& need) {
-  CostTable table{{need.variable}, {}};
-  for (const std::vector<Tiling>& needed : need.tilings) {
-    Cost cost = source_cost(e, best_source(e, domain, needed), needed);
-    if (kImpossible < cost) cost = kImpossible;
-    table.costs.push_back(cost);
-  }
-  tables_.push_back(std::move(table));
-}
-
-void Problem::add_tensor(Entry e, const Filter& filter) {
+void Problem::add_tensor(Entry e) {
   const bool variable = space_.graph().node(e.node).is_variable();
   const std::vector<Need> all = needs(e);
-  if (variable || all.size() > 1) {
-    std::vector<Tiling>& domain = tensor_tilings_[e];
-    domain = space_.tensor_tilings(e);
-    if (filter.tensors) filter.tensors(e, &domain);
-  }
   if (all.empty()) return;
-  if (all.size() == 1) {
-    if (variable) {
-      add_source_cost(e, tensor_tilings_.at(e), all[0]);
-    } else {
-      add_table(e, operator_variable_[static_cast<size_t>(e.node)], made(e), all[0]);
+  const auto domain = domains_.tensors.find(e);
+  if (domain == domains_.tensors.end()) {  // one use
+    if (!variable) {
+      add_conversions(e, operator_variable_[index(e.node)], made(e), all[0]);
+      return;
     }
+    std::vector<Cost> costs;
+    for (const std::vector<int>& needed : all[0].tilings) costs.push_back(best_source(e, needed).cost);
+    add_unary(all[0].variable, std::move(costs));
     return;
   }
-  const std::vector<Tiling>& domain = tensor_tilings_.at(e);
-  const int rest = tensor_variable_[e] = add_variable(domain.size());
+  const int rest = tensor_variable_[e] = add_variable(domain->second.size());
+  std::vector<int> tilings;
+  std::vector<Cost> holding;
+  for (const Tiling& t : domain->second) {
+    tilings.push_back(prices_.number(t));
+    holding.push_back(prices_.holding(e, t));
+  }
   if (variable) {
-    CostTable table{{rest}, {}};
-    for (const Tiling& t : domain) table.costs.push_back(source_cost(e, t, {}));
-    tables_.push_back(std::move(table));
+    add_unary(rest, std::move(holding));
   } else {
     Need self{rest, {}};
-    for (const Tiling& t : domain) self.tilings.push_back({t});
-    add_table(e, operator_variable_[static_cast<size_t>(e.node)], made(e), self);
+    for (const int t : tilings) self.tilings.push_back({t});
+    add_conversions(e, operator_variable_[index(e.node)], made(e), self);
   }
-  for (const Need& need : all) add_table(e, rest, domain, need);
+  for (const Need& need : all) add_conversions(e, rest, tilings, need);
 }
 
-std::optional<Plan> Problem::solve(size_t table_limit) {
-  const std::optional<Assignment> best = minimise(domains_, tables_, table_limit);
-  if (!best) return std::nullopt;
-  return plan_of(best->values);
-}
-
-Plan Problem::plan_of(const std::vector<int>& values) {
-  const auto value = [&](int variable) {
-    return static_cast<size_t>(values[static_cast<size_t>(variable)]);
-  };
-  Plan plan;
-  plan.devices = space_.mesh().devices();
-  plan.operators.resize(operator_cuts_.size());
-  for (size_t i = 0; i < operator_cuts_.size(); ++i) {
-    if (operator_variable_[i] >= 0) {
-      plan.operators[i] = operator_cuts_[i][value(operator_variable_[i])];
+// One number for each price: the objective in the high bits, messages in the low
+// ones, as many as are to spare, to tell equal plans apart.
+void Problem::pack() {
+  std::map<const std::vector<Cost>*, std::shared_ptr<const std::vector<int64_t>>> packed;
+  double most = 1, most_messages = 1;
+  for (const PricedTable& t : priced_) {
+    int64_t bytes = 0, messages = 0;
+    for (const Cost& c : *t.costs) {
+      if (is_impossible(c)) continue;
+      bytes = std::max(bytes, c.bytes);
+      messages = std::max(messages, c.messages);
     }
+    most += static_cast<double>(bytes);
+    most_messages += static_cast<double>(messages);
+  }
+  tie_bits_ = 0;
+  while (tie_bits_ < 30 && most * 2 < static_cast<double>(kForbidden >> (tie_bits_ + 1))) ++tie_bits_;
+  int shift = 0;
+  while (most_messages >= static_cast<double>(int64_t{1} << tie_bits_) * static_cast<double>(int64_t{1} << shift)) ++shift;
+  for (PricedTable& t : priced_) {
+    std::shared_ptr<const std::vector<int64_t>>& costs = packed[t.costs.get()];
+    if (costs == nullptr) {
+      std::vector<int64_t> table;
+      table.reserve(t.costs->size());
+      for (const Cost& c : *t.costs) {
+        table.push_back(is_impossible(c) ? kForbidden : (c.bytes << tie_bits_) + (c.messages >> shift));
+      }
+      costs = std::make_shared<const std::vector<int64_t>>(std::move(table));
+    }
+    tables_.push_back({t.variables, costs});
+  }
+  priced_.clear();
+  shared_.clear();
+}
+
+Solution Problem::solve(size_t limit) const { return minimise(sizes_, tables_, limit); }
+
+bool Problem::prune(int64_t cost, size_t limit, Domains* domains) const {
+  const std::vector<std::vector<int64_t>> marginals = min_marginals(sizes_, tables_, limit);
+  if (marginals.empty() && !sizes_.empty()) return false;
+  const auto keep = [&](int variable, std::vector<Division>* domain) {
+    std::vector<Division> kept;
+    for (size_t i = 0; i < domain->size(); ++i) {
+      const int64_t marginal = marginals[index(variable)][i];
+      if (marginal < kForbidden && value_of(marginal) <= cost) kept.push_back((*domain)[i]);
+    }
+    domain->swap(kept);
+  };
+  for (size_t i = 0; i < domains->operators.size(); ++i) {
+    if (operator_variable_[i] >= 0) keep(operator_variable_[i], &domains->operators[i]);
+  }
+  for (const auto& [e, variable] : tensor_variable_) keep(variable, &domains->tensors.at(e));
+  for (size_t r = 0; r < result_variable_.size(); ++r) keep(result_variable_[r], &domains->results[r]);
+  return true;
+}
+
+Solution Problem::greedy(const std::vector<int>& nodes, size_t limit) const {
+  std::vector<int> decided(sizes_.size(), -1);
+  std::vector<std::vector<size_t>> by_variable(sizes_.size());
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    for (const int v : tables_[t].variables) by_variable[index(v)].push_back(t);
+  }
+  // What a table costs at least when some of its variables are decided.
+  const auto least = [&](const CostTable& table) {
+    int64_t best = kForbidden;
+    for (size_t i = 0; i < table.costs->size(); ++i) {
+      size_t rest = i;
+      bool fits = true;
+      for (size_t k = table.variables.size(); k-- > 0;) {
+        const size_t size = index(sizes_[index(table.variables[k])]);
+        const int chosen = decided[index(table.variables[k])];
+        fits = fits && (chosen < 0 || index(chosen) == rest % size);
+        rest /= size;
+      }
+      if (fits) best = std::min(best, (*table.costs)[i]);
+    }
+    return best;
+  };
+  for (const int node : nodes) {
+    const int v = operator_variable_[index(node)];
+    int64_t best = -1;
+    int choice = 0;
+    for (int value = 0; value < sizes_[index(v)]; ++value) {
+      decided[index(v)] = value;
+      int64_t cost = 0;
+      for (const size_t t : by_variable[index(v)]) cost = std::min(kForbidden, cost + least(tables_[t]));
+      if (best >= 0 && cost >= best) continue;
+      best = cost;
+      choice = value;
+    }
+    decided[index(v)] = choice;
+  }
+  std::vector<CostTable> tables = tables_;
+  for (size_t v = 0; v < sizes_.size(); ++v) {
+    if (decided[v] < 0) continue;
+    std::vector<int64_t> costs(index(sizes_[v]), kForbidden);
+    costs[index(decided[v])] = 0;
+    tables.push_back({{static_cast<int>(v)}, std::make_shared<const std::vector<int64_t>>(std::move(costs))});
+  }
+  return minimise(sizes_, tables, limit);
+}
+
+Plan Problem::plan_of(const Solution& solution) {
+  const auto value = [&](int variable) { return index(solution.values[index(variable)]); };
+  Plan plan;
+  plan.mesh = space_.mesh();
+  plan.operators.resize(domains_.operators.size());
+  for (size_t i = 0; i < domains_.operators.size(); ++i) {
+    if (operator_variable_[i] >= 0) plan.operators[i] = domains_.operators[i][value(operator_variable_[i])];
   }
   for (size_t r = 0; r < result_variable_.size(); ++r) {
-    plan.results.push_back(result_tilings_[r][value(result_variable_[r])]);
+    plan.results.push_back(domains_.results[r][value(result_variable_[r])]);
   }
   for (size_t i = 0; i < space_.graph().nodes().size(); ++i) {
     const Node& node = space_.graph().nodes()[i];
@@ -251,15 +370,15 @@ Plan Problem::plan_of(const std::vector<int>& values) {
       const std::vector<Need> all = needs(e);
       const auto shared = tensor_variable_.find(e);
       if (shared != tensor_variable_.end()) {
-        tiling = tensor_tilings_.at(e)[value(shared->second)];
+        tiling = domains_.tensors.at(e)[value(shared->second)];
+      } else if (node.is_variable() && all.empty()) {
+        tiling = best_of(e, domains_.tensors.at(e), {}).tiling;
       } else if (node.is_variable()) {
-        const std::vector<Tiling> needed =
-            all.empty() ? std::vector<Tiling>{} : all[0].tilings[value(all[0].variable)];
-        tiling = best_source(e, tensor_tilings_.at(e), needed);
+        tiling = best_source(e, all[0].tilings[value(all[0].variable)]).tiling;
       } else if (all.empty()) {
-        tiling = without_partial(made(e)[value(operator_variable_[i])]);
+        tiling = without_partial(output_tiling(space_.program().rules[i], k, plan.operators[i]));
       } else {
-        tiling = all[0].tilings[value(all[0].variable)][0];
+        tiling = prices_.tiling(all[0].tilings[value(all[0].variable)][0]);
       }
     }
   }

@@ -1,84 +1,105 @@
 // A search space as a problem for minimise(): what each variable of the problem
 // stands for, and the cost tables between them.
 //
-// The variables are the operators (how each is cut), the tensors with several
-// uses (how each rests between them) and the results (how each is left). The
-// total of the tables is the bytes of all conversions, forward and backward:
+// The variables are the operators (how each is cut), the tensors with several uses
+// (how each rests between them) and the results (how each is left). The total of
+// the tables is the cost of all conversions, forward and backward,
 //
 //   sum over uses u of tensors t:  C(made(t) -> rest(t)) + C(rest(t) -> need(u))
 //
-// where C doubles if t has a gradient. A tensor with one use rests as the use
-// needs it, which is best because conversions are shortest paths.
+// where C doubles if t has a gradient, and of all operators. A tensor with one use
+// rests as the use needs it, which is best as no conversion is dearer than one by
+// way of a third tiling. A parameter with one use rests where the use needs it too,
+// with the cuts that would replicate it spread over a dim.
 #ifndef SOYBEAN_SEARCH_PROBLEM_H_
 #define SOYBEAN_SEARCH_PROBLEM_H_
 
 #include <functional>
-#include <memory>
-#include <optional>
-#include <vector>
 
 #include "search/elimination.h"
-#include "search/space.h"
+#include "search/prices.h"
 
 namespace soybean {
 
-// The conversions of every tensor of a graph, shared between tensors alike.
-class Conversions {
- public:
-  explicit Conversions(const Space& space) : space_(space) {}
-  // `more`: choices beyond those that the space gives the tensor.
-  ConversionGraph& of(Entry e, const std::vector<Choice>& more = {});
-
- private:
-  const Space& space_;
-  std::map<std::pair<std::pair<Shape, int>, std::vector<Choice>>, std::unique_ptr<ConversionGraph>>
-      graphs_;
+// The choices of a problem: all of a space's, some of them, or the arrangements of
+// a few.
+struct Domains {
+  std::vector<std::vector<OperatorCuts>> operators;  // by node; empty for variables
+  std::map<Entry, std::vector<Tiling>> tensors;      // those that rest between uses
+  std::vector<std::vector<Tiling>> results;
 };
+
+// Narrows a domain to the choices that a strategy allows; it must leave one.
+struct Filter {
+  std::function<void(int node, std::vector<OperatorCuts>*)> operators;
+  std::function<void(Entry e, std::vector<Tiling>*)> tensors;
+  std::function<void(size_t result, std::vector<Tiling>*)> results;
+};
+
+Domains domains_of(const Space& space, const Filter& filter);
 
 class Problem {
  public:
-  // Narrows a domain to the choices that a strategy allows; it must leave one.
-  struct Filter {
-    std::function<void(int node, std::vector<OperatorCuts>*)> operators;
-    std::function<void(Entry e, std::vector<Tiling>*)> tensors;
-    std::function<void(size_t result, std::vector<Tiling>*)> results;
-  };
+  Problem(const Space& space, const Domains& domains, const Pricing& pricing);
 
-  Problem(const Space& space, const Filter& filter);
+  // `limit`: the entries of the largest table.
+  Solution solve(size_t limit) const;
+  // Domains without the choices that no assignment of at most `cost` has (in the
+  // objective's unit); no value where the marginals are too large to compute.
+  bool prune(int64_t cost, size_t limit, Domains* domains) const;
 
-  // The best plan; no value when the tables would outgrow `table_limit`.
-  std::optional<Plan> solve(size_t table_limit);
+  Plan plan_of(const Solution& solution);
+  // Of an assignment, in the objective's unit (Cost::bytes).
+  int64_t value_of(int64_t packed) const { return packed >> tie_bits_; }
+
+  size_t variable_count() const { return sizes_.size(); }
+  // Assigns each operator in this order what is cheapest with those before
+  // (Spartan's greedy); tensors and results are then chosen by elimination.
+  Solution greedy(const std::vector<int>& nodes, size_t limit) const;
+  const std::vector<int>& operator_variables() const { return operator_variable_; }
 
  private:
   // A place where a tensor is used, as a problem variable with, for each of its
   // values, the tilings in which it needs the tensor (one per input it feeds).
   struct Need {
     int variable;
-    std::vector<std::vector<Tiling>> tilings;  // by value
+    std::vector<std::vector<int>> tilings;  // by value, numbered
+  };
+  struct PricedTable {
+    std::vector<int> variables;
+    std::shared_ptr<const std::vector<Cost>> costs;
   };
 
   int add_variable(size_t domain);
-  std::vector<Tiling> made(Entry e) const;  // by value of the producer
-  std::vector<Need> needs(Entry e) const;
-  void add_operators(const Filter& filter);
-  void add_results(const Filter& filter);
-  void add_tensor(Entry e, const Filter& filter);
-  void add_source_cost(Entry e, const std::vector<Tiling>& domain, const Need& need);
-  void add_table(Entry e, int from, const std::vector<Tiling>& tilings, const Need& need);
-  Plan plan_of(const std::vector<int>& values);
-  Tiling best_source(Entry e, const std::vector<Tiling>& domain, const std::vector<Tiling>& needed);
-  Cost source_cost(Entry e, const Tiling& tiling, const std::vector<Tiling>& needed);
+  std::vector<int> made(Entry e);  // by value of the producer, numbered
+  std::vector<Need> needs(Entry e);
+  void add_operators();
+  void add_results();
+  void add_tensor(Entry e);
+  void add_unary(int variable, std::vector<Cost> costs);
+  void add_conversions(Entry e, int from, const std::vector<int>& tilings, const Need& need);
+  void pack();
+
+  // Where a variable of the graph is best held for one use.
+  struct Source {
+    Cost cost;
+    Tiling tiling;
+  };
+  Source best_source(Entry e, const std::vector<int>& needed);
+  Source best_of(Entry e, const std::vector<Tiling>& candidates, const std::vector<int>& needed);
 
   const Space& space_;
-  Conversions conversions_;
-  std::vector<int> domains_;
+  const Domains& domains_;
+  Prices prices_;
+  std::vector<int> sizes_;  // of the problem's domains
+  std::vector<PricedTable> priced_;
   std::vector<CostTable> tables_;
-  std::vector<int> operator_variable_;                  // by node, or -1
-  std::vector<std::vector<OperatorCuts>> operator_cuts_;  // by node
+  int tie_bits_ = 0;
+  std::vector<int> operator_variable_;  // by node, or -1
   std::vector<int> result_variable_;
-  std::vector<std::vector<Tiling>> result_tilings_;
   std::map<Entry, int> tensor_variable_;
-  std::map<Entry, std::vector<Tiling>> tensor_tilings_;
+  std::map<std::vector<int>, std::shared_ptr<const std::vector<Cost>>> shared_;
+  std::map<std::pair<std::pair<int, int>, std::vector<int>>, Source> sources_;
 };
 
 }  // namespace soybean

@@ -1,185 +1,362 @@
 #include "search/search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
-#include <random>
 
-#include "search/problem.h"
+#include "search/baselines.h"
 
 namespace soybean {
 namespace {
 
-// Entries of the largest table that the exact search may build (16 bytes each).
-constexpr size_t kTableLimit = size_t{1} << 25;
+// Entries of the largest table that the search may build (8 bytes each).
+constexpr size_t kTableLimit = size_t{1} << 23;
+// Arrangements of one choice that the second step tries.
+constexpr size_t kArrangements = 48;
+// The third step: up to this many devices.
+constexpr int kRefinedDevices = 16;
 
-SpaceOptions space_options(const SearchOptions& options) {
-  SpaceOptions out;
-  out.whole_boundary = options.whole_boundary;
-  out.pins = options.pins;
-  return out;
-}
-
-bool has_prefix(const std::vector<int>& sequence, const std::vector<int>& prefix) {
-  return std::equal(prefix.begin(), prefix.end(), sequence.begin());
-}
-
-void keep_prefix(const std::vector<int>& prefix, std::vector<std::vector<int>>* domain) {
-  domain->erase(std::remove_if(domain->begin(), domain->end(),
-                               [&](const std::vector<int>& s) { return !has_prefix(s, prefix); }),
-                domain->end());
-}
-
-// SoyBean's k-cut: one cut after the other, each the best given those before.
-Plan search_recursively(const Program& program, const Mesh& mesh, const SearchOptions& options,
-                        const Problem::Filter& base) {
+// A plan, and what is known of all others.
+struct Found {
   Plan plan;
-  int64_t devices = 1;
-  for (int cut = -1; cut < mesh.cut_count(); ++cut) {
-    if (cut >= 0) devices *= mesh.parts(cut);
-    SpaceOptions narrowed = space_options(options);
-    for (auto& pin : narrowed.pins) pin.second.resize(static_cast<size_t>(cut + 1));
-    const Mesh part(devices);
-    const Space space(program, part, narrowed);
-    Problem::Filter filter = base;
-    if (cut >= 0) {
-      const Plan& before = plan;
-      filter.operators = [&](int node, std::vector<OperatorCuts>* domain) {
-        keep_prefix(before.operators[static_cast<size_t>(node)], domain);
-        if (base.operators) base.operators(node, domain);
-      };
-      filter.tensors = [&](Entry e, std::vector<Tiling>* domain) {
-        keep_prefix(before.tensors.at(e), domain);
-      };
-      filter.results = [&](size_t r, std::vector<Tiling>* domain) {
-        keep_prefix(before.results[r], domain);
-      };
-    }
-    std::optional<Plan> next = Problem(space, filter).solve(kTableLimit);
-    if (!next) {
-      throw Error("no plan found for " + std::to_string(mesh.devices()) +
-                  " devices: use fewer devices or pin the tilings of some parameters");
-    }
-    plan = *next;
-  }
-  return plan;
-}
+  int64_t objective = 0, lower_bound = 0;
+  bool exact = false;
+  int width = 0;
+};
 
-// Keeps the ways to cut an operator with the most (or fewest) parts of the batch.
-Problem::Filter batch_filter(const Program& program, bool most) {
-  Problem::Filter filter;
-  filter.operators = [&program, most](int node, std::vector<OperatorCuts>* domain) {
-    const Rule& rule = program.rules[static_cast<size_t>(node)];
-    if (!rule.known || domain->empty()) return;
-    const auto parts = [&](const OperatorCuts& cuts) {
-      int64_t n = 0;
-      for (const int c : cuts) n += c >= 0 && rule.factors[static_cast<size_t>(c)].batch ? 1 : 0;
-      return n;
-    };
-    int64_t best = parts(domain->front());
-    for (const OperatorCuts& cuts : *domain) {
-      best = most ? std::max(best, parts(cuts)) : std::min(best, parts(cuts));
-    }
-    domain->erase(std::remove_if(domain->begin(), domain->end(),
-                                 [&](const OperatorCuts& c) { return parts(c) != best; }),
-                  domain->end());
-  };
-  return filter;
-}
-
-class RandomPlan {
+class Search {
  public:
-  RandomPlan(const Space& space, bool whole, uint64_t seed)
-      : space_(space), whole_(whole), random_(seed) {}
+  Search(const Program& program, const SearchOptions& options)
+      : program_(program), options_(options), mesh_(mesh_of(options)) {
+    space_options_.whole_boundary = options.whole_boundary;
+    space_options_.pins = options.pins;
+    space_options_.spatial = options.spatial == SearchOptions::Spatial::kYes ||
+                             (options.spatial == SearchOptions::Spatial::kAuto && batch_is_short());
+    pricing_.machine = options.time && options.topology ? &options.topology->machine : nullptr;
+    pricing_.optimizer_states = options.optimizer_states;
+    if (options.time && !options.topology) {
+      throw Error("the objective is time: give a topology, whose links and devices say what takes how long");
+    }
+  }
 
-  Plan draw() {
-    Plan plan;
-    plan.devices = space_.mesh().devices();
-    for (size_t i = 0; i < space_.graph().nodes().size(); ++i) {
-      const Node& node = space_.graph().nodes()[i];
-      const int n = static_cast<int>(i);
-      plan.operators.push_back(node.is_variable() ? OperatorCuts{} : pick(operator_cuts(n)));
-      for (size_t k = 0; k < node.outputs.size(); ++k) {
-        const Entry e{n, static_cast<int>(k)};
-        plan.tensors[e] = pick(space_.tensor_tilings(e));
-      }
-    }
-    for (size_t r = 0; r < space_.results().size(); ++r) {
-      plan.results.push_back(pick(space_.result_tilings(r)));
-    }
-    place_fixed(&plan);
-    return plan;
+  SearchResult run() {
+    const std::string& strategy = options_.strategy;
+    if (strategy.compare(0, 7, "random:") == 0) return finish(random_plan(), false);
+    if (strategy == "recursive") return finish(recursive(), true);
+    const Filter filter = filter_of(strategy);
+    const Space space(program_, mesh_, space_options_);
+    if (strategy == "spartan") return finish(spartan(space), true);
+    if (options_.memory_limit > 0) return finish(within_memory(space, filter), true);
+    return finish(best(space, filter, pricing_), true);
   }
 
  private:
-  template <typename T>
-  T pick(const std::vector<T>& from) {
-    return from[std::uniform_int_distribution<size_t>(0, from.size() - 1)(random_)];
+  static Mesh mesh_of(const SearchOptions& options) {
+    return options.topology ? options.topology->mesh : Mesh(options.devices);
+  }
+
+  // Whether the batch has fewer samples than there are devices, so that images have
+  // to be cut or some devices would have nothing to do.
+  bool batch_is_short() const {
+    for (const Rule& rule : program_.rules) {
+      const bool spatial = std::any_of(rule.factors.begin(), rule.factors.end(), [](const Factor& f) { return f.spatial; });
+      for (const Factor& f : rule.factors) {
+        if (spatial && f.batch && f.size < mesh_.devices()) return true;
+      }
+    }
+    return false;
+  }
+
+  Filter filter_of(const std::string& strategy) const {
+    if (strategy == "optimal" || strategy == "spartan") return {};
+    const std::optional<Filter> filter = baseline(program_, strategy);
+    if (filter) return *filter;
+    throw Error("strategy is '" + strategy +
+                "': optimal, data, model, owt, megatron, zero, spartan, recursive or random:SEED are possible");
+  }
+
+  // ---- the three steps ---------------------------------------------------------
+
+  Found best(const Space& space, const Filter& filter, const Pricing& pricing) const {
+    const Domains domains = domains_of(space, filter);
+    Problem counts(space, domains, pricing);
+    const Solution solution = counts.solve(kTableLimit);
+    if (solution.cost >= kForbidden) throw Error("the pins leave no plan: drop or loosen some of them");
+    Found found = arranged(space, counts.plan_of(solution), pricing);
+    found.width = solution.width;
+    found.lower_bound = counts.value_of(solution.lower_bound);
+    found.exact = found.objective <= found.lower_bound;
+    if (found.exact || mesh_.devices() > kRefinedDevices || pricing.machine != nullptr) return found;
+    return refined(space, domains, counts, pricing, std::move(found));
+  }
+
+  // The best arrangement of a plan's counts.
+  Found arranged(const Space& space, const Plan& plan, const Pricing& pricing) const {
+    Domains domains;
+    const auto spread = [&](const Division& d, bool pinned) {
+      return pinned ? std::vector<Division>{d} : arrangements(mesh_, d, kArrangements);
+    };
+    for (size_t i = 0; i < plan.operators.size(); ++i) {
+      const bool variable = program_.graph().nodes()[i].is_variable();
+      domains.operators.push_back(variable ? std::vector<OperatorCuts>{}
+                                           : spread(plan.operators[i], space.is_pinned(static_cast<int>(i))));
+    }
+    const Domains all = domains_of(space, {});
+    for (const auto& [e, unused] : all.tensors) domains.tensors[e] = spread(plan.tensors.at(e), space.is_pinned(e));
+    for (size_t r = 0; r < plan.results.size(); ++r) {
+      domains.results.push_back(spread(plan.results[r], all.results[r].size() == 1 && !space.is_whole_boundary()));
+    }
+    Pricing exact = pricing;
+    exact.exact = true;
+    Problem problem(space, domains, exact);
+    const Solution solution = problem.solve(kTableLimit);
+    Found found;
+    found.plan = problem.plan_of(solution);
+    found.objective = objective(space, found.plan, pricing);
+    return found;
+  }
+
+  Found refined(const Space& space, const Domains& domains, const Problem& counts,
+                const Pricing& pricing, Found found) const {
+    Domains left = domains;
+    if (!counts.prune(found.objective, kTableLimit, &left)) return found;
+    const auto spread = [&](std::vector<Division>* domain, bool pinned) {
+      if (pinned) return;
+      std::vector<Division> all;
+      for (const Division& d : *domain) {
+        const std::vector<Division> own = arrangements(mesh_, d, 1000);
+        all.insert(all.end(), own.begin(), own.end());
+      }
+      domain->swap(all);
+    };
+    for (size_t i = 0; i < left.operators.size(); ++i) spread(&left.operators[i], space.is_pinned(static_cast<int>(i)));
+    for (auto& [e, domain] : left.tensors) spread(&domain, space.is_pinned(e));
+    for (std::vector<Tiling>& domain : left.results) spread(&domain, false);
+    Pricing exact = pricing;
+    exact.exact = true;
+    Problem problem(space, left, exact);
+    const Solution solution = problem.solve(kTableLimit);
+    if (solution.cost >= kForbidden) return found;
+    const Plan plan = problem.plan_of(solution);
+    const int64_t value = objective(space, plan, pricing);
+    if (value < found.objective) {
+      found.plan = plan;
+      found.objective = value;
+    }
+    found.lower_bound = std::max(found.lower_bound, problem.value_of(solution.lower_bound));
+    found.exact = found.objective <= found.lower_bound;
+    found.width = std::max(found.width, solution.width);
+    return found;
+  }
+
+  // Of a plan, without the price of memory.
+  int64_t objective(const Space& space, const Plan& plan, const Pricing& pricing) const {
+    Pricing own = pricing;
+    own.memory_weight = 0;
+    const Evaluation e = evaluate(space, plan, own);
+    if (pricing.machine == nullptr) return e.bytes() + weighted(pricing, e.memory);
+    return static_cast<int64_t>(std::llround((e.communication_seconds + e.compute_seconds) * 1e12)) +
+           weighted(pricing, e.memory);
+  }
+
+  static int64_t weighted(const Pricing& pricing, const Memory& memory) {
+    if (pricing.memory_weight == 0) return 0;
+    return std::llround(pricing.memory_weight * static_cast<double>(memory.peak() - memory.workspace));
+  }
+
+  // ---- other strategies --------------------------------------------------------
+
+  Found random_plan() const {
+    SpaceOptions free = space_options_;
+    free.free_operators = true;
+    free.spatial = options_.spatial != SearchOptions::Spatial::kNo;
+    const Space space(program_, mesh_, free);
+    std::mt19937_64 random(std::strtoull(options_.strategy.c_str() + 7, nullptr, 10));
+    Found found;
+    Plan& plan = found.plan;
+    plan.mesh = mesh_;
+    for (size_t i = 0; i < program_.graph().nodes().size(); ++i) {
+      const Node& node = program_.graph().nodes()[i];
+      const int n = static_cast<int>(i);
+      plan.operators.push_back(node.is_variable() ? OperatorCuts{} : random_operator(space, n, &random));
+      for (size_t k = 0; k < node.outputs.size(); ++k) {
+        const Entry e{n, static_cast<int>(k)};
+        plan.tensors[e] = space.random_tiling(e, &random);
+      }
+    }
+    for (size_t r = 0; r < space.results().size(); ++r) plan.results.push_back(space.random_result(r, &random));
+    place_fixed(space, &plan);
+    return found;
   }
 
   // An operator that changes its variables in place is where they are: with
   // variables whole on the first device, it is there too.
-  std::vector<OperatorCuts> operator_cuts(int node) const {
-    for (const Entry& e : space_.graph().node(node).inputs) {
-      if (whole_ && space_.is_fixed(e)) {
-        return {OperatorCuts(static_cast<size_t>(space_.mesh().cut_count()), kOwner)};
+  OperatorCuts random_operator(const Space& space, int node, std::mt19937_64* random) const {
+    for (const Entry& e : program_.graph().node(node).inputs) {
+      if (options_.whole_boundary && space.is_fixed(e)) {
+        return OperatorCuts(std::vector<int>(static_cast<size_t>(mesh_.cut_count()), kOwner));
       }
     }
-    return space_.operator_cuts(node);
+    return space.random_cuts(node, random);
   }
 
   // Variables that are changed in place rest where their operator is.
-  void place_fixed(Plan* plan) {
-    const Program& program = space_.program();
-    const size_t outputs = space_.graph().outputs().size();
-    for (size_t s = 0; s < program.expanded.statistics.size(); ++s) {
-      plan->tensors[{program.expanded.statistics[s].variable, 0}] = plan->results[outputs + s];
+  void place_fixed(const Space& space, Plan* plan) const {
+    const size_t outputs = program_.graph().outputs().size();
+    for (size_t s = 0; s < program_.expanded.statistics.size(); ++s) {
+      plan->tensors[{program_.expanded.statistics[s].variable, 0}] = plan->results[outputs + s];
     }
     for (auto& [e, tiling] : plan->tensors) {
-      if (!space_.is_fixed(e)) continue;
-      const Use use = space_.uses(e).front();
+      if (!space.is_fixed(e)) continue;
+      const Use use = space.uses(e).front();
       const size_t node = static_cast<size_t>(use.node);
-      const Rule& rule = program.rules[node];
-      tiling = rule.known ? input_tiling(rule, use.input, plan->operators[node])
-                          : plan->operators[node];
+      tiling = input_tiling(program_.rules[node], use.input, plan->operators[node]);
     }
   }
 
-  const Space& space_;
-  const bool whole_;  // the boundary
-  std::mt19937_64 random_;
+  // SoyBean's k-cut: one cut after the other, each the best given those before.
+  Found recursive() const {
+    Plan before;
+    std::vector<int> cuts, levels;
+    for (int cut = 0; cut < mesh_.cut_count(); ++cut) {
+      cuts.push_back(mesh_.parts(cut));
+      levels.push_back(mesh_.level(cut));
+      const Mesh part(cuts, levels);
+      SpaceOptions narrowed = space_options_;
+      for (Pin& pin : narrowed.pins) {
+        if (!pin.every_cut) pin.choices.resize(cuts.size());
+      }
+      const Space space(program_, part, narrowed);
+      const auto continues = [&part](const Division& whole, const Division& start) {
+        std::map<std::pair<int, int>, int> count;
+        for (size_t i = 0; i < whole.size(); ++i) ++count[{part.class_of(static_cast<int>(i)), whole[i]}];
+        for (size_t i = 0; i < start.size(); ++i) {
+          if (--count[{part.class_of(static_cast<int>(i)), start[i]}] < 0) return false;
+        }
+        return true;
+      };
+      const auto narrow = [&](const Division& start, std::vector<Division>* domain) {
+        domain->erase(std::remove_if(domain->begin(), domain->end(),
+                                     [&](const Division& d) { return !continues(d, start); }),
+                      domain->end());
+      };
+      Filter filter;
+      if (cut > 0) {
+        filter.operators = [&](int node, std::vector<OperatorCuts>* domain) {
+          narrow(before.operators[static_cast<size_t>(node)], domain);
+        };
+        filter.tensors = [&](Entry e, std::vector<Tiling>* domain) { narrow(before.tensors.at(e), domain); };
+        filter.results = [&](size_t r, std::vector<Tiling>* domain) { narrow(before.results[r], domain); };
+      }
+      const Domains domains = domains_of(space, filter);
+      Problem problem(space, domains, pricing_);
+      const Solution solution = problem.solve(kTableLimit);
+      if (solution.cost >= kForbidden) throw Error("the recursion finds no plan for cut " + std::to_string(cut) + ": use strategy optimal");
+      before = problem.plan_of(solution);
+    }
+    const Space space(program_, mesh_, space_options_);
+    if (mesh_.cut_count() == 0) return best(space, {}, pricing_);
+    return arranged(space, before, pricing_);
+  }
+
+  Found spartan(const Space& space) const {
+    const Domains domains = domains_of(space, {});
+    Problem problem(space, domains, pricing_);
+    return arranged(space, problem.plan_of(problem.greedy(by_size(program_), kTableLimit)), pricing_);
+  }
+
+  // ---- memory ------------------------------------------------------------------
+
+  Found within_memory(const Space& space, const Filter& filter) const {
+    const int64_t limit = options_.memory_limit;
+    const auto peak = [&](const Plan& plan) { return evaluate(space, plan, pricing_).memory.peak(); };
+    Found free = best(space, filter, pricing_);
+    if (peak(free.plan) <= limit) return free;
+
+    // The objective in units of a byte of memory, so that the price starts low.
+    const double unit = static_cast<double>(std::max<int64_t>(free.objective, 1)) / static_cast<double>(limit);
+    std::optional<Found> fitting;
+    int64_t bound = free.lower_bound, least = peak(free.plan);
+    const auto attempt = [&](double weight) {
+      Pricing priced = pricing_;
+      priced.memory_weight = weight;
+      Found found = best(space, filter, priced);
+      const int64_t needed = peak(found.plan);
+      least = std::min(least, needed);
+      bound = std::max(bound, found.lower_bound - static_cast<int64_t>(std::llround(weight * static_cast<double>(limit))));
+      if (needed > limit) return false;
+      found.objective = objective(space, found.plan, pricing_);
+      if (!fitting || found.objective < fitting->objective) fitting = std::move(found);
+      return true;
+    };
+    double low = 0, high = unit / 16;
+    bool fits = false;
+    for (int step = 0; step < 12 && !fits; ++step) {
+      fits = attempt(high);
+      if (!fits) {
+        low = high;
+        high *= 8;
+      }
+    }
+    if (!fits) {
+      throw Error("no plan for " + std::to_string(mesh_.devices()) + " devices fits into " + std::to_string(limit) +
+                  " bytes of memory per device: the smallest limit that works is " + std::to_string(least) +
+                  " bytes; raise the limit, use more devices or a smaller batch");
+    }
+    for (int step = 0; step < 10; ++step) {
+      const double middle = low == 0 ? high / 8 : std::sqrt(low * high);
+      (attempt(middle) ? high : low) = middle;
+    }
+    fitting->lower_bound = std::min(bound, fitting->objective);
+    fitting->exact = fitting->objective <= bound;
+    return *fitting;
+  }
+
+  // ---- the result --------------------------------------------------------------
+
+  SearchResult finish(Found found, bool searched) const {
+    SearchResult result;
+    found.plan.strategy = options_.strategy;
+    found.plan.whole_boundary = options_.whole_boundary;
+    check_plan(program_, found.plan);
+    const Space space(program_, mesh_, space_options_);
+    Pricing report;
+    report.machine = options_.topology ? &options_.topology->machine : nullptr;
+    report.optimizer_states = options_.optimizer_states;
+    result.evaluation = evaluate(space, found.plan, report);
+    const bool bounded = searched && options_.strategy != "recursive" && options_.strategy != "spartan";
+    result.exact = bounded && found.exact;
+    result.width = found.width;
+    result.spatial = space_options_.spatial;
+    result.objective = pricing_.machine == nullptr ? result.evaluation.bytes() : found.objective;
+    if (bounded) {
+      result.lower_bound = found.lower_bound;
+    } else if (searched) {  // what the best plan costs at least
+      result.lower_bound = bound(space, pricing_);
+    }
+    result.lower_bound_bytes = pricing_.machine == nullptr ? result.lower_bound : searched ? bound(space, {}) : 0;
+    found.plan.exact = result.exact;
+    result.plan = std::move(found.plan);
+    return result;
+  }
+
+  int64_t bound(const Space& space, const Pricing& pricing) const {
+    const Domains domains = domains_of(space, {});
+    const Problem problem(space, domains, pricing);
+    return problem.value_of(problem.solve(kTableLimit).lower_bound);
+  }
+
+  const Program& program_;
+  const SearchOptions& options_;
+  const Mesh mesh_;
+  SpaceOptions space_options_;
+  Pricing pricing_;
 };
 
 }  // namespace
 
-Plan search(const Program& program, const SearchOptions& options) {
-  const Mesh mesh(options.devices);
-  const std::string& strategy = options.strategy;
-  Problem::Filter filter;
-  Plan plan;
-  if (strategy.compare(0, 7, "random:") == 0) {
-    SpaceOptions free = space_options(options);
-    free.free_operators = true;
-    const Space space(program, mesh, free);
-    const uint64_t seed = std::strtoull(strategy.c_str() + 7, nullptr, 10);
-    plan = RandomPlan(space, options.whole_boundary, seed).draw();
-    plan.exact = false;
-  } else if (strategy == "recursive") {
-    plan = search_recursively(program, mesh, options, filter);
-    plan.exact = false;
-  } else if (strategy == "optimal" || strategy == "data" || strategy == "model") {
-    if (strategy != "optimal") filter = batch_filter(program, strategy == "data");
-    const Space space(program, mesh, space_options(options));
-    std::optional<Plan> best = Problem(space, filter).solve(kTableLimit);
-    plan = best ? *best : search_recursively(program, mesh, options, filter);
-    plan.exact = best.has_value();
-  } else {
-    throw Error("strategy is '" + strategy +
-                "': optimal, data, model, recursive or random:SEED are possible");
-  }
-  plan.strategy = strategy;
-  plan.whole_boundary = options.whole_boundary;
-  check_plan(program, mesh, plan);
-  return plan;
+SearchResult search(const Program& program, const SearchOptions& options) {
+  return Search(program, options).run();
 }
 
 }  // namespace soybean

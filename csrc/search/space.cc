@@ -296,17 +296,20 @@ std::vector<Tiling> Space::tilings(Entry e, bool replicated, bool owner) const {
   return out;
 }
 
+bool Space::may_be_owned(Entry e) const {
+  return is_small(e) || touches_whole(e) || is_fixed(e) || options_.free_operators;
+}
+
 std::vector<Tiling> Space::tensor_tilings(Entry e) const {
   const auto pin = pins_.tensors.find(e);
   if (pin != pins_.tensors.end()) return {pin->second};
   const Node& node = graph().node(e.node);
-  const bool owner = is_small(e) || touches_whole(e) || options_.free_operators;
-  if (!node.is_variable()) return tilings(e, true, owner);
+  if (!node.is_variable()) return tilings(e, true, may_be_owned(e));
   if (options_.whole_boundary) return {owned(mesh_)};
   // A variable that gets a gradient holds each element once, or its copies
   // would have to be kept equal. What is fed or read only may be replicated.
   const bool once = node.role == Role::kParameter || node.requires_grad;
-  return tilings(e, !once, owner || is_fixed(e));
+  return tilings(e, !once, may_be_owned(e));
 }
 
 std::vector<Tiling> Space::result_tilings(size_t result) const {
@@ -318,7 +321,7 @@ std::vector<Tiling> Space::result_tilings(size_t result) const {
     if (pin != pins_.tensors.end()) return {pin->second};
   }
   const Entry e = results_[result];
-  return tilings(e, false, is_small(e) || touches_whole(e) || options_.free_operators);
+  return tilings(e, false, may_be_owned(e));
 }
 
 OperatorCuts Space::random_cuts(int node, std::mt19937_64* random) const {

@@ -60,6 +60,10 @@ class Space {
   // takes nothing but a variable there (the moving statistics of a fused BatchNorm).
   bool is_fixed(Entry e) const;
 
+  bool is_whole_boundary() const { return options_.whole_boundary; }
+  // Whether one group alone may hold a tensor that has room to be spread out.
+  bool may_be_owned(Entry e) const;
+
   // A random way, cuts and levels included.
   OperatorCuts random_cuts(int node, std::mt19937_64* random) const;
   Tiling random_tiling(Entry e, std::mt19937_64* random) const;

@@ -1,0 +1,117 @@
+#include "search/evaluation.h"
+
+#include <algorithm>
+#include <set>
+
+namespace soybean {
+namespace {
+
+class Evaluator {
+ public:
+  Evaluator(const Space& space, const Plan& plan, const Pricing& pricing)
+      : space_(space), plan_(plan), pricing_(pricing) {}
+
+  Evaluation run() {
+    const auto& nodes = space_.graph().nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const int node = static_cast<int>(i);
+      if (nodes[i].is_variable()) {
+        hold(node);
+      } else {
+        compute(node);
+      }
+      for (size_t k = 0; k < nodes[i].outputs.size(); ++k) uses({node, static_cast<int>(k)});
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void hold(int node) {
+    const Node& n = space_.graph().node(node);
+    const Entry e{node, 0};
+    const int64_t bytes = tile_bytes(space_.mesh(), n.outputs[0], plan_.tensors.at(e));
+    Memory& m = out_.memory;
+    (n.role == Role::kParameter ? m.parameters : m.inputs) += bytes;
+    if (!n.requires_grad) return;
+    m.gradients += bytes;
+    if (n.role == Role::kParameter) m.optimizer += bytes * pricing_.optimizer_states;
+  }
+
+  void compute(int node) {
+    const Program& program = space_.program();
+    const Rule& rule = program.rules[static_cast<size_t>(node)];
+    const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(node)];
+    const Node& n = space_.graph().node(node);
+    int64_t outputs = 0;
+    for (size_t k = 0; k < n.outputs.size(); ++k) {
+      const Entry e{node, static_cast<int>(k)};
+      const Tiling made = output_tiling(rule, k, cuts);
+      outputs += tile_bytes(space_.mesh(), n.outputs[k], made);
+      if (!space_.uses(e).empty()) convert(e, made, plan_.tensors.at(e), -1, -1);
+    }
+    out_.memory.activations += outputs;
+    int64_t operands = outputs;
+    for (size_t k = 0; k < n.inputs.size(); ++k) {
+      operands += tile_bytes(space_.mesh(), space_.graph().type(n.inputs[k]), input_tiling(rule, k, cuts));
+    }
+    out_.memory.workspace = std::max(out_.memory.workspace, operands);
+    if (pricing_.machine != nullptr) {
+      out_.compute_seconds += compute_seconds(program, space_.mesh(), *pricing_.machine, node, cuts);
+    }
+  }
+
+  void uses(Entry e) {
+    std::set<std::pair<int, Tiling>> seen;  // an operator's inputs share a conversion
+    const Tiling& rest = plan_.tensors.at(e);
+    for (const Use& use : space_.uses(e)) {
+      if (use.node < 0) {
+        convert(e, rest, plan_.results[use.input], -1, static_cast<int>(use.input));
+        continue;
+      }
+      const size_t node = static_cast<size_t>(use.node);
+      const Tiling need = input_tiling(space_.program().rules[node], use.input, plan_.operators[node]);
+      if (seen.emplace(use.node, need).second) convert(e, rest, need, use.node, -1);
+    }
+  }
+
+  void convert(Entry e, const Tiling& from, const Tiling& to, int user, int result) {
+    if (from == to) return;
+    const TensorType& type = space_.graph().type(e);
+    const Mesh& mesh = space_.mesh();
+    PlannedConversion c{e, from, to, user, result, moved(type, from, to), 1, 0};
+    if (space_.program().requires_grad(e)) c.ways = 2;
+    if (pricing_.machine != nullptr) {
+      const size_t rank = type.shape.size();
+      const Cost time = conversion_time(mesh, type, Counts(mesh, from, rank), Counts(mesh, to, rank),
+                                        pricing_.machine->links);
+      c.seconds = static_cast<double>(time.bytes) * 1e-12 * c.ways;
+    }
+    out_.forward_bytes += c.forward.bytes;
+    out_.backward_bytes += c.forward.bytes * (c.ways - 1);
+    out_.messages += c.forward.messages;
+    out_.communication_seconds += c.seconds;
+    out_.memory.conversions += tile_bytes(mesh, type, to);
+    out_.conversions.push_back(std::move(c));
+  }
+
+  Cost moved(const TensorType& type, const Tiling& from, const Tiling& to) {
+    const auto key = std::make_pair(std::make_pair(type.shape, type.itemsize), std::make_pair(from, to));
+    const auto [it, fresh] = known_.emplace(key, Cost{});
+    if (fresh) it->second = conversion(space_.mesh(), type, from, to).cost;
+    return it->second;
+  }
+
+  const Space& space_;
+  const Plan& plan_;
+  const Pricing& pricing_;
+  Evaluation out_;
+  std::map<std::pair<std::pair<Shape, int>, std::pair<Tiling, Tiling>>, Cost> known_;
+};
+
+}  // namespace
+
+Evaluation evaluate(const Space& space, const Plan& plan, const Pricing& pricing) {
+  return Evaluator(space, plan, pricing).run();
+}
+
+}  // namespace soybean

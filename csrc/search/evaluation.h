@@ -1,0 +1,48 @@
+// What a plan does, worked out from the plan alone: its conversions, what they
+// move, how long a step takes on a machine, and what a device must hold.
+#ifndef SOYBEAN_SEARCH_EVALUATION_H_
+#define SOYBEAN_SEARCH_EVALUATION_H_
+
+#include <string>
+#include <vector>
+
+#include "search/prices.h"
+
+namespace soybean {
+
+// One tensor turned from one tiling into another.
+struct PlannedConversion {
+  Entry tensor;
+  Tiling from, to;
+  int user = -1;      // the operator that needs it so, or -1
+  int result = -1;    // the result that is left so, or -1; neither: on its way to rest
+  Cost forward;
+  int ways = 1;       // 2 where the gradient goes back
+  double seconds = 0;  // both ways, on the machine's links
+};
+
+// Bytes on the device that holds most.
+struct Memory {
+  int64_t parameters = 0, gradients = 0, optimizer = 0;
+  int64_t inputs = 0;       // what is fed, and moving statistics
+  int64_t activations = 0;  // what operators make, kept for the backward pass
+  int64_t conversions = 0;  // copies of tensors in other tilings, kept likewise
+  int64_t workspace = 0;    // the operands' gradients of one operator, while it computes
+  int64_t peak() const {
+    return parameters + gradients + optimizer + inputs + activations + conversions + workspace;
+  }
+};
+
+struct Evaluation {
+  std::vector<PlannedConversion> conversions;
+  int64_t forward_bytes = 0, backward_bytes = 0, messages = 0;
+  double communication_seconds = 0, compute_seconds = 0;  // with a machine
+  Memory memory;
+  int64_t bytes() const { return forward_bytes + backward_bytes; }
+};
+
+Evaluation evaluate(const Space& space, const Plan& plan, const Pricing& pricing);
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_SEARCH_EVALUATION_H_

@@ -1,0 +1,37 @@
+"""Files that are there whole, or not at all."""
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write a value as JSON, under a temporary name first.
+
+    Parameters
+    ----------
+    path : str
+        Where to; an existing file is replaced.
+    value : object
+        What ``json`` can write.
+
+    Raises
+    ------
+    OSError
+        When the folder is not there or cannot be written to.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+            file.write("\n")
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's own mode lets nobody else read
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
