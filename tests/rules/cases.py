@@ -61,8 +61,12 @@ def pooling() -> List[Case]:
              ("max", "avg", "sum")]
     return cases + [
         Case(op, {"kernel": "(3, 3)", "pad": "(1, 1)", "pool_type": "avg", "count_include_pad": "False",
-                  "pooling_convention": "full", "layout": "NCHW", "stride": "(2, 2)"}, image, "n c h w"),
-        Case(op, {"kernel": "(5, 2)", "pad": "(0, 1)", "pool_type": "avg", "pooling_convention": "full",
+                  "pooling_convention": "full", "layout": "NCHW", "stride": "(2, 2)"}, image, "n c"),
+        Case(op, {"kernel": "(2, 3)", "pad": "(0, 1)", "pool_type": "avg", "pooling_convention": "full",
+                  "stride": "(2, 2)"}, image, "n c h w"),
+        Case(op, {"kernel": "(3, 3)", "pool_type": "max", "pooling_convention": "full", "stride": "(2, 2)"},
+             [real(4, 3, 6, 8)], "n c h w"),
+        Case(op, {"kernel": "(5, 2)", "pad": "(0, 1)", "pool_type": "sum", "pooling_convention": "full",
                   "stride": "(1, 3)"}, [real(2, 3, 9, 8)], "n c h"),
         Case(op, {"kernel": "(2, 2)", "pool_type": "lp", "p_value": 2}, [positive(4, 3, 6, 5)], "n c"),
         Case(op, {"kernel": "(2,)"}, [real(4, 3, 6)], "n c w"),
