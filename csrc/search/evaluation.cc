@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "search/halo.h"
+
 namespace soybean {
 namespace {
 
@@ -50,12 +52,20 @@ class Evaluator {
       if (!space_.uses(e).empty()) convert(e, made, plan_.tensors.at(e), -1, -1);
     }
     out_.memory.activations += outputs;
+    const Cost halo = halo_cost(program, space_.mesh(), node, cuts);
+    const int ways = program.gradients[static_cast<size_t>(node)] ? 2 : 1;
+    out_.halo_bytes += halo.bytes * ways;
+    out_.forward_bytes += halo.bytes;
+    out_.backward_bytes += halo.bytes * (ways - 1);
+    out_.messages += halo.messages;
     int64_t operands = outputs;
     for (size_t k = 0; k < n.inputs.size(); ++k) {
       operands += tile_bytes(space_.mesh(), space_.graph().type(n.inputs[k]), input_tiling(rule, k, cuts));
     }
     out_.memory.workspace = std::max(out_.memory.workspace, operands);
     if (pricing_.machine != nullptr) {
+      out_.communication_seconds +=
+          halo_seconds(program, space_.mesh(), *pricing_.machine, node, cuts, halo.bytes * ways);
       out_.compute_seconds += compute_seconds(program, space_.mesh(), *pricing_.machine, node, cuts);
     }
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "search/ties.h"
+
 namespace soybean {
 namespace {
 
@@ -133,6 +135,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
     for (const Entry& e : node.inputs) gradient = gradient || gradients[static_cast<size_t>(e.node)];
     gradients.push_back(gradient && !stops_gradient(node.op));
   }
+  mark_samples(expanded.graph, &rules);
   return Program{std::move(expanded), std::move(rules), std::move(gradients)};
 }
 
@@ -154,7 +157,7 @@ Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts) {
       choices.push_back(kReplicated);
     }
   }
-  return Tiling(std::move(choices), cuts.levels());
+  return cuts.with_choices(choices);
 }
 
 Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) {
@@ -173,7 +176,7 @@ Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) 
       choices.push_back(rule.factors[static_cast<size_t>(choice)].reduced ? kPartial : kReplicated);
     }
   }
-  return Tiling(std::move(choices), cuts.levels());
+  return cuts.with_choices(choices);
 }
 
 void check_plan(const Program& program, const Plan& plan) {

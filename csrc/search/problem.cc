@@ -12,7 +12,7 @@ Cost capped(Cost cost) { return kImpossible < cost ? kImpossible : cost; }
 Tiling without_partial(const Tiling& tiling) {
   std::vector<int> choices = tiling.choices();
   std::replace(choices.begin(), choices.end(), kPartial, kReplicated);
-  return Tiling(std::move(choices), tiling.levels());
+  return tiling.with_choices(choices);
 }
 
 // The tilings in which a variable needs no more than the gathering of copies to be
@@ -35,7 +35,7 @@ std::vector<Tiling> spread(const Mesh& mesh, const Shape& shape, const Tiling& n
     // The owner's cuts may stay the owner's.
     std::vector<int> choices = tiling.choices();
     for (size_t i = 0; i < need.size(); ++i) choices[i] = need[i] == kOwner ? kOwner : choices[i];
-    out.push_back(Tiling(choices, tiling.levels()));
+    out.push_back(tiling.with_choices(choices));
   }
   return out;
 }

@@ -74,6 +74,7 @@ class Space {
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;
   bool is_small(Entry e) const;
+  bool is_wanted_replicated(Entry e) const;
   bool touches_whole(Entry e) const;
   std::vector<Tiling> tilings(Entry e, bool replicated, bool owner) const;
   void find_uses();
@@ -88,12 +89,6 @@ class Space {
   int64_t largest_ = 0;                    // bytes of the largest tensor
   ResolvedPins pins_;
 };
-
-// Every way to deal a division's choices to other cuts of their classes and to
-// divide in other orders, `division` first: all of them, where there are at most
-// `limit`, else those in which the cuts of each choice stand together and divide in
-// ascending or descending order.
-std::vector<Division> arrangements(const Mesh& mesh, const Division& division, size_t limit);
 
 }  // namespace soybean
 
