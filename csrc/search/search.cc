@@ -340,7 +340,7 @@ class Search {
     };
     double low = 0, high = unit / 16;
     bool fits = false;
-    for (int step = 0; step < 12 && !fits; ++step) {
+    for (int step = 0; step < 6 && !fits; ++step) {
       fits = attempt(high);
       if (!fits) {
         low = high;
