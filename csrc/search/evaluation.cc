@@ -56,7 +56,7 @@ class Evaluator {
     }
     out_.memory.activations += outputs;
     const Cost halo = halo_cost(program, space_.mesh(), node, cuts);
-    const int ways = program.gradients[static_cast<size_t>(node)] ? 2 : 1;
+    const int ways = halo_ways(program, node);
     out_.halo_bytes += halo.bytes * ways;
     out_.forward_bytes += halo.bytes;
     out_.backward_bytes += halo.bytes * (ways - 1);

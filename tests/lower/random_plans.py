@@ -133,8 +133,7 @@ def plan_of(case: Case, graph: Dict, core) -> Dict:
 def check_bytes(program: Program, plan: Dict, lowered: Dict) -> List[str]:
     """Return where the bytes or messages of plan and lowered graph differ from this test's own count.
 
-    A plan counts every use of a tensor for itself. Uses share what they have in common, and what no output depends on
-    is not computed, so that the lowered graph may move less, but never more.
+    What no output depends on is not computed, so that the lowered graph may move less than the plan, but never more.
     """
     if "bytes" not in lowered:
         return []  # the reference lowering counts nothing
