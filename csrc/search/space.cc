@@ -207,20 +207,24 @@ std::vector<OperatorCuts> Space::operator_cuts(int node) const {
 
   const std::vector<int> factors = usable_factors(node);
   const bool whole_allowed = may_be_whole(node);
-  std::vector<int64_t> key{whole_allowed, rule.random};
+  // Copies of an operator that changes its variables in place would have to be run by
+  // every device, also where nothing needs their outputs.
+  bool alone = rule.random;
+  for (const Entry& e : graph().node(node).inputs) alone = alone || is_fixed(e);
+  std::vector<int64_t> key{whole_allowed, alone};
   for (const int f : factors) {
     const Factor& factor = rule.factors[static_cast<size_t>(f)];
     key.insert(key.end(), {f, factor.size, factor.even});
   }
   const auto [it, fresh] = known_cuts_.emplace(std::move(key), std::vector<Division>{});
-  if (fresh) it->second = ways_to_cut(rule, factors, whole_allowed);
+  if (fresh) it->second = ways_to_cut(rule, factors, whole_allowed, alone);
   return it->second;
 }
 
 std::vector<OperatorCuts> Space::ways_to_cut(const Rule& rule, const std::vector<int>& factors,
-                                             bool whole_allowed) const {
+                                             bool whole_allowed, bool alone) const {
   std::vector<int> choices = factors;
-  if (!rule.random) choices.push_back(kReplicated);
+  if (!alone) choices.push_back(kReplicated);
   choices.push_back(kOwner);
   // A cut is left unused only where no factor has room for it.
   const auto complete = [&](const Division& cuts) {

@@ -77,7 +77,8 @@ class Space {
   bool is_wanted_replicated(Entry e) const;
   bool touches_whole(Entry e) const;
   std::vector<Tiling> tilings(Entry e, bool replicated, bool owner) const;
-  std::vector<OperatorCuts> ways_to_cut(const Rule& rule, const std::vector<int>& factors, bool whole_allowed) const;
+  std::vector<OperatorCuts> ways_to_cut(const Rule& rule, const std::vector<int>& factors,
+                                        bool whole_allowed, bool alone) const;
   std::vector<Tiling> ways_to_tile(const Shape& shape, const std::vector<Choice>& choices, bool owner) const;
   void find_uses();
   void find_useful_factors();
