@@ -87,7 +87,8 @@ class Lowering {
     const std::vector<Entry> results = program_.results();
     for (size_t r = 0; r < results.size(); ++r) {
       const Tiling& tiling = plan_.results[r];
-      const Tiles tiles = converted(results[r], tiling);
+      Written written;
+      const Tiles tiles = converted(results[r], tiling, &written);
       for (int device = 0; device < mesh_.devices(); ++device) {
         if (!holds(mesh_, tiling, device)) continue;
         graph_.heads.push_back(tiles[static_cast<size_t>(device)]);
@@ -114,8 +115,9 @@ class Lowering {
     const Node& node = serial().node(index);
     const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(index)];
     std::vector<Tiles> inputs;
+    Written written;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      inputs.push_back(with_halo(index, k, converted(node.inputs[k], needed(index, k))));
+      inputs.push_back(with_halo(index, k, converted(node.inputs[k], needed(index, k), &written)));
     }
     std::vector<Tiles> outputs(node.outputs.size(),
                                Tiles(static_cast<size_t>(mesh_.devices()), kAbsent));
@@ -132,7 +134,7 @@ class Lowering {
     for (size_t k = 0; k < outputs.size(); ++k) {
       const Entry e{index, static_cast<int>(k)};
       if (used_.count(e) == 0) continue;
-      at_rest_[e] = convert(e, std::move(outputs[k]), made(e), plan_.tensors.at(e), &made_cache_);
+      at_rest_[e] = convert(e, std::move(outputs[k]), made(e), plan_.tensors.at(e));
     }
   }
 
@@ -379,30 +381,26 @@ class Lowering {
 
   // ---- conversions -----------------------------------------------------------
 
-  // Conversions that have been written, by where they started: two that begin
-  // with the same exchanges share them.
-  using Cache = std::map<std::pair<Entry, Tiling>, Tiles>;
+  // The conversions written for one operator, whose inputs share them. Other operators
+  // convert on their own, as the search counts it.
+  using Written = std::map<std::pair<Entry, Tiling>, Tiles>;
 
   // The tiles of `e` as a use needs them.
-  Tiles converted(Entry e, const Tiling& to) {
+  Tiles converted(Entry e, const Tiling& to, Written* written) {
     if (fixed_.count(e) > 0 && plan_.tensors.at(e) != to) {
       throw Error("tensor '" + serial().tensor_name(e) +
                   "' goes into its operator as a variable and must rest as the operator needs it");
     }
-    return convert(e, at_rest_.at(e), plan_.tensors.at(e), to, &rest_cache_);
+    const auto [it, fresh] = written->emplace(std::make_pair(e, to), Tiles{});
+    if (fresh) it->second = convert(e, at_rest_.at(e), plan_.tensors.at(e), to);
+    return it->second;
   }
 
-  Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to, Cache* cache) {
+  Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to) {
     const Shape& shape = serial().type(e).shape;
     for (const Tiling& next : stages(serial().type(e), tiling, to)) {
-      const auto found = cache->find({e, next});
-      if (found == cache->end()) {
-        const std::vector<Region> wanted = device_regions(mesh_, next, shape);
-        tiles = exchange(mesh_, shape, tiling, next, wanted, tiles, exchange_name(e), &graph_);
-        cache->emplace(std::make_pair(e, next), tiles);
-      } else {
-        tiles = found->second;
-      }
+      const std::vector<Region> wanted = device_regions(mesh_, next, shape);
+      tiles = exchange(mesh_, shape, tiling, next, wanted, tiles, exchange_name(e), &graph_);
       tiling = next;
     }
     return tiles;
@@ -431,7 +429,6 @@ class Lowering {
   // variable there (the moving statistics of a fused BatchNorm).
   std::set<Entry> fixed_;
   std::map<Entry, Tiles> at_rest_;
-  Cache made_cache_, rest_cache_;
   std::map<std::tuple<Shape, int, Tiling, Tiling>, std::vector<Tiling>> stages_;
   int exchanges_ = 0;
 };

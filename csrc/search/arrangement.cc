@@ -179,7 +179,6 @@ class Arranger {
  public:
   Arranger(const Space& space, const Plan& plan, size_t limit, bool arranged)
       : space_(space), mesh_(space.mesh()), plan_(plan), limit_(limit), arranged_(arranged), prices_(space, exact_bytes()) {
-    all_ = domains_of(space, {});
     find_samples();
   }
 
@@ -328,7 +327,7 @@ class Arranger {
     if (!variable) {
       at_[e] = output_tiling(space_.program().rules[index(e.node)], index(e.index), chosen_.at(e.node));
     }
-    if (all_.tensors.count(e) == 0) return;
+    if (!rests(space_, e)) return;
     const Tiling& counts = plan_.tensors.at(e);
     if (space_.is_pinned(e)) {
       out_.tensors[e] = {counts};
@@ -360,7 +359,7 @@ class Arranger {
 
   void arrange_result(size_t r) {
     const Tiling& counts = plan_.results[r];
-    if (all_.results[r].size() == 1) {
+    if (space_.result_tilings(r).size() == 1) {
       out_.results[r] = {counts};
       return;
     }
@@ -397,7 +396,7 @@ class Arranger {
   const size_t limit_;
   const bool arranged_;
   Prices prices_;
-  Domains all_, out_;
+  Domains out_;
   std::map<Entry, std::vector<int>> samples_;
   std::map<int, Division> chosen_;
   std::map<Entry, Tiling> at_;

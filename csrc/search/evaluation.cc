@@ -8,6 +8,9 @@
 namespace soybean {
 namespace {
 
+// Devices up to which the messages of every conversion are counted one by one.
+constexpr int kCountedDevices = 64;
+
 class Evaluator {
  public:
   Evaluator(const Space& space, const Plan& plan, const Pricing& pricing)
@@ -53,7 +56,7 @@ class Evaluator {
     }
     out_.memory.activations += outputs;
     const Cost halo = halo_cost(program, space_.mesh(), node, cuts);
-    const int ways = program.gradients[static_cast<size_t>(node)] ? 2 : 1;
+    const int ways = halo_ways(program, node);
     out_.halo_bytes += halo.bytes * ways;
     out_.forward_bytes += halo.bytes;
     out_.backward_bytes += halo.bytes * (ways - 1);
@@ -107,7 +110,14 @@ class Evaluator {
   Cost moved(const TensorType& type, const Tiling& from, const Tiling& to) {
     const auto key = std::make_pair(std::make_pair(type.shape, type.itemsize), std::make_pair(from, to));
     const auto [it, fresh] = known_.emplace(key, Cost{});
-    if (fresh) it->second = conversion(space_.mesh(), type, from, to).cost;
+    if (!fresh) return it->second;
+    const Mesh& mesh = space_.mesh();
+    const size_t rank = type.shape.size();
+    // On very many devices, where the bound says the same, without a look at each.
+    const bool at_bound = mesh.devices() > kCountedDevices && is_aligned(from, to, rank) &&
+                          is_even(mesh, type.shape, from, to);
+    it->second = at_bound ? conversion_bound(mesh, type, Counts(mesh, from, rank), Counts(mesh, to, rank))
+                          : conversion(mesh, type, from, to).cost;
     return it->second;
   }
 

@@ -84,7 +84,7 @@ Cost Prices::computation(int node, const OperatorCuts& cuts) {
   const bool spatial = std::any_of(cuts.begin(), cuts.end(), [&](int c) {
     return c >= 0 && program.rules[static_cast<size_t>(node)].factors[static_cast<size_t>(c)].spatial;
   });
-  if (spatial) cost = halo_cost(program, mesh, node, cuts) * (program.gradients[static_cast<size_t>(node)] ? 2 : 1);
+  if (spatial) cost = halo_cost(program, mesh, node, cuts) * halo_ways(program, node);
   if (pricing_.machine != nullptr) {
     const double halo = halo_seconds(program, mesh, *pricing_.machine, node, cuts, cost.bytes);
     cost.bytes = picoseconds(halo + compute_seconds(program, mesh, *pricing_.machine, node, cuts));

@@ -42,6 +42,16 @@ std::vector<Tiling> spread(const Mesh& mesh, const Shape& shape, const Tiling& n
 
 }  // namespace
 
+bool rests(const Space& space, Entry e) {
+  if (space.is_pinned(e)) return true;
+  const std::vector<Use>& uses = space.uses(e);
+  if (space.graph().node(e.node).is_variable() && (uses.empty() || space.is_fixed(e))) return true;
+  // Inputs of one operator count as one use: they need the tensor together.
+  return std::any_of(uses.begin(), uses.end(), [&uses](const Use& use) {
+    return use.node != uses[0].node || (use.node < 0 && use.input != uses[0].input);
+  });
+}
+
 Domains domains_of(const Space& space, const Filter& filter) {
   Domains domains;
   const auto& nodes = space.graph().nodes();
@@ -58,14 +68,7 @@ Domains domains_of(const Space& space, const Filter& filter) {
     }
     for (size_t k = 0; k < nodes[i].outputs.size(); ++k) {
       const Entry e{node, static_cast<int>(k)};
-      // Inputs of one operator count as one use: they need the tensor together.
-      std::vector<int> users;
-      for (const Use& use : space.uses(e)) {
-        const int user = use.node >= 0 ? use.node : -1 - static_cast<int>(use.input);
-        if (std::count(users.begin(), users.end(), user) == 0) users.push_back(user);
-      }
-      const bool rests = users.size() > 1 || space.is_pinned(e) || (nodes[i].is_variable() && users.empty());
-      if (!rests && !(nodes[i].is_variable() && space.is_fixed(e))) continue;
+      if (!rests(space, e)) continue;
       domains.tensors[e] = space.tensor_tilings(e);
       if (filter.tensors && !space.is_pinned(e)) filter.tensors(e, &domains.tensors[e]);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include "search/arrangement.h"
 #include "search/baselines.h"
@@ -90,8 +91,37 @@ class Search {
     found.width = solution.width;
     found.lower_bound = bound;
     found.exact = found.objective <= found.lower_bound;
-    if (found.exact || mesh_.devices() > kRefinedDevices || pricing.machine != nullptr) return found;
-    return refined(space, domains, counts, pricing, std::move(found));
+    if (found.exact) return found;
+    if (mesh_.devices() <= kRefinedDevices && pricing.machine == nullptr) {
+      return refined(space, domains, counts, pricing, std::move(found));
+    }
+    return simpler(space, filter, pricing, std::move(found));
+  }
+
+  // Where the best counts cannot be arranged: the best among operators that are cut
+  // along two factors at most, which nearly always can.
+  Found simpler(const Space& space, const Filter& filter, const Pricing& pricing, Found found) const {
+    Filter narrow = filter;
+    narrow.operators = [&](int node, std::vector<OperatorCuts>* domain) {
+      if (filter.operators) filter.operators(node, domain);
+      std::vector<OperatorCuts> kept;
+      for (const OperatorCuts& cuts : *domain) {
+        const std::set<int> factors(cuts.begin(), cuts.end());
+        if (factors.size() <= 2) kept.push_back(cuts);
+      }
+      if (!kept.empty()) domain->swap(kept);
+    };
+    const Domains domains = domains_of(space, narrow);
+    Problem counts(space, domains, pricing);
+    const Solution solution = counts.solve(kTableLimit);
+    if (solution.cost >= kForbidden) return found;
+    const int64_t bound = counts.value_of(solution.lower_bound);
+    if (bound >= found.objective) return found;
+    Found other = arranged(space, counts.plan_of(solution), pricing, bound);
+    if (other.objective >= found.objective) return found;
+    found.plan = std::move(other.plan);
+    found.objective = other.objective;
+    return found;
   }
 
   // The best arrangement of a plan's counts that is found.
@@ -101,6 +131,10 @@ class Search {
     int64_t least = -1;
     for (int round = 0; round < kRounds; ++round) {
       const Domains domains = arranged_domains(space, plan, kArrangements, round > 0);
+      if (round == 0) {  // often the first of each will do
+        const Found first = first_of(space, domains, exact);
+        if (first.objective <= bound) return first;
+      }
       Problem problem(space, domains, exact);
       const Solution solution = problem.solve(kTableLimit);
       const int64_t cost = problem.value_of(solution.cost);
@@ -111,6 +145,22 @@ class Search {
     }
     Found found;
     found.plan = std::move(plan);
+    found.objective = objective(space, found.plan, pricing);
+    return found;
+  }
+
+  Found first_of(const Space& space, Domains domains, const Pricing& pricing) const {
+    const auto keep_first = [](std::vector<Division>* domain) {
+      if (!domain->empty()) domain->resize(1);
+    };
+    for (std::vector<OperatorCuts>& domain : domains.operators) keep_first(&domain);
+    for (auto& item : domains.tensors) keep_first(&item.second);
+    for (std::vector<Tiling>& domain : domains.results) keep_first(&domain);
+    Problem problem(space, domains, pricing);
+    Solution first;
+    first.values.assign(problem.variable_count(), 0);
+    Found found;
+    found.plan = problem.plan_of(first);
     found.objective = objective(space, found.plan, pricing);
     return found;
   }
@@ -290,7 +340,7 @@ class Search {
     };
     double low = 0, high = unit / 16;
     bool fits = false;
-    for (int step = 0; step < 12 && !fits; ++step) {
+    for (int step = 0; step < 6 && !fits; ++step) {
       fits = attempt(high);
       if (!fits) {
         low = high;

@@ -206,10 +206,26 @@ std::vector<OperatorCuts> Space::operator_cuts(int node) const {
   if (!rule.known) return {owned(mesh_)};
 
   const std::vector<int> factors = usable_factors(node);
-  std::vector<int> choices = factors;
-  if (!rule.random) choices.push_back(kReplicated);
-  choices.push_back(kOwner);
   const bool whole_allowed = may_be_whole(node);
+  // Copies of an operator that changes its variables in place would have to be run by
+  // every device, also where nothing needs their outputs.
+  bool alone = rule.random;
+  for (const Entry& e : graph().node(node).inputs) alone = alone || is_fixed(e);
+  std::vector<int64_t> key{whole_allowed, alone};
+  for (const int f : factors) {
+    const Factor& factor = rule.factors[static_cast<size_t>(f)];
+    key.insert(key.end(), {f, factor.size, factor.even});
+  }
+  const auto [it, fresh] = known_cuts_.emplace(std::move(key), std::vector<Division>{});
+  if (fresh) it->second = ways_to_cut(rule, factors, whole_allowed, alone);
+  return it->second;
+}
+
+std::vector<OperatorCuts> Space::ways_to_cut(const Rule& rule, const std::vector<int>& factors,
+                                             bool whole_allowed, bool alone) const {
+  std::vector<int> choices = factors;
+  if (!alone) choices.push_back(kReplicated);
+  choices.push_back(kOwner);
   // A cut is left unused only where no factor has room for it.
   const auto complete = [&](const Division& cuts) {
     const std::vector<int64_t> parts = factor_parts(mesh_, rule, cuts.choices());
@@ -260,6 +276,16 @@ std::vector<Tiling> Space::tilings(Entry e, bool replicated, bool owner) const {
   if (replicated) choices.push_back(kReplicated);
   choices.push_back(kOwner);
   const Shape& shape = graph().type(e).shape;
+  std::vector<int64_t> key{owner};
+  key.insert(key.end(), choices.begin(), choices.end());
+  key.insert(key.end(), shape.begin(), shape.end());
+  const auto [it, fresh] = known_tilings_.emplace(std::move(key), std::vector<Division>{});
+  if (fresh) it->second = ways_to_tile(shape, choices, owner);
+  return it->second;
+}
+
+std::vector<Tiling> Space::ways_to_tile(const Shape& shape, const std::vector<Choice>& choices,
+                                        bool owner) const {
   // Unless wanted, owner only where no dim has room for the cut.
   const auto complete = [&](const Tiling& tiling) {
     for (size_t i = 0; i < tiling.size(); ++i) {

@@ -77,6 +77,9 @@ class Space {
   bool is_wanted_replicated(Entry e) const;
   bool touches_whole(Entry e) const;
   std::vector<Tiling> tilings(Entry e, bool replicated, bool owner) const;
+  std::vector<OperatorCuts> ways_to_cut(const Rule& rule, const std::vector<int>& factors,
+                                        bool whole_allowed, bool alone) const;
+  std::vector<Tiling> ways_to_tile(const Shape& shape, const std::vector<Choice>& choices, bool owner) const;
   void find_uses();
   void find_useful_factors();
 
@@ -88,6 +91,8 @@ class Space {
   std::vector<std::vector<bool>> useful_;  // by node and factor
   int64_t largest_ = 0;                    // bytes of the largest tensor
   ResolvedPins pins_;
+  // Layers repeat: what operators and tensors alike may do is listed once.
+  mutable std::map<std::vector<int64_t>, std::vector<Division>> known_cuts_, known_tilings_;
 };
 
 }  // namespace soybean

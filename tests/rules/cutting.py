@@ -344,9 +344,9 @@ def check_cut(case: Case, attrs: Dict[str, str], rule: Dict, cuts: Dict[int, int
 
 
 def possible_cuts(rule: Dict) -> List[Dict[int, int]]:
-    """Return every cut of one factor into 2 and 3, and every cut of two factors into 2 each."""
+    """Return every cut of one factor into 2, 3 and 5, and every cut of two factors into 2 each."""
     factors = rule["factors"]
-    single = [{f: p} for f, factor in enumerate(factors) for p in (2, 3) if can_cut(factor, p)]
+    single = [{f: p} for f, factor in enumerate(factors) for p in (2, 3, 5) if can_cut(factor, p)]
     halves = [next(iter(c)) for c in single if 2 in c.values()]
     return single + [{a: 2, b: 2} for a, b in itertools.combinations(halves, 2)]
 
