@@ -220,14 +220,18 @@ def measure(model: Model, request: Request, timeout: float) -> Dict[str, Any]:
 
 def measure_all(models: Sequence[Model], devices: Sequence[int], baselines: Sequence[str],
                 args: argparse.Namespace) -> List[Dict[str, Any]]:
-    """Plan all models, one after the other."""
-    results = []
-    progress = tqdm(models, unit="model", file=sys.stderr)
-    for model in progress:
-        progress.set_postfix_str(model.name)
-        request = Request(model.path, model.sample_shapes, tuple(devices), tuple(baselines), args.repeat,
-                          args.batch_size)
-        results.append(measure(model, request, args.timeout))
+    """Plan all models, one after the other; an interrupt ends it with what has been measured."""
+    results: List[Dict[str, Any]] = []
+    try:
+        progress = tqdm(models, unit="model", file=sys.stderr)
+        for model in progress:
+            progress.set_postfix_str(model.name)
+            request = Request(model.path, model.sample_shapes, tuple(devices), tuple(baselines), args.repeat,
+                              args.batch_size)
+            results.append(measure(model, request, args.timeout))
+    except KeyboardInterrupt:  # hours of measuring are not to be lost
+        results += [{"model": model.name, "plans": [], "baselines": [], "failed": "interrupted before it was measured"}
+                    for model in models[len(results):]]
     return results
 
 

@@ -113,6 +113,19 @@ def test_a_process_that_is_too_slow_keeps_what_it_has(bench_planner, monkeypatch
     assert len(found["plans"]) == 1 and found["failed"] == "not done after 1 s"
 
 
+def test_an_interrupt_keeps_what_was_measured(bench_planner, monkeypatch):
+    def measure(model, request, timeout):
+        if model.name == "vgg16":
+            raise KeyboardInterrupt
+        return {"model": model.name, "plans": [1], "baselines": []}
+
+    monkeypatch.setattr(bench_planner, "measure", measure)
+    models = bench_planner.named(["alexnet", "vgg16", "vgg19"])
+    found = bench_planner.measure_all(models, [8], [], bench_planner.parse_arguments([]))
+    assert [(result["model"], result["plans"]) for result in found] == [("alexnet", [1]), ("vgg16", []), ("vgg19", [])]
+    assert all("interrupted" in result["failed"] for result in found[1:])
+
+
 @pytest.mark.parametrize("flags, said", [
     (["--repeat", "0"], "at least 1"), (["--baselines", "datta"], "recursive"), (["--devices", "0"], "1 to ")])
 def test_messages(bench_planner, capsys, flags, said):
