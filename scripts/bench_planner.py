@@ -197,7 +197,7 @@ def measure(model: Model, request: Request, timeout: float) -> Dict[str, Any]:
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plan_measurement.py")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SOYBEAN_MX")}
     command = [sys.executable, script, json.dumps(asdict(request))]
-    result: Dict[str, Any] = {"model": model.name, "plans": [], "baselines": []}
+    result: Dict[str, Any] = {"model": model.name, "devices": list(request.devices), "plans": [], "baselines": []}
     try:
         process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  timeout=timeout)
@@ -230,8 +230,8 @@ def measure_all(models: Sequence[Model], devices: Sequence[int], baselines: Sequ
                               args.batch_size)
             results.append(measure(model, request, args.timeout))
     except KeyboardInterrupt:  # hours of measuring are not to be lost
-        results += [{"model": model.name, "plans": [], "baselines": [], "failed": "interrupted before it was measured"}
-                    for model in models[len(results):]]
+        results += [{"model": model.name, "devices": list(devices), "plans": [], "baselines": [],
+                     "failed": "interrupted before it was measured"} for model in models[len(results):]]
     return results
 
 
@@ -255,17 +255,28 @@ def fit_depth(results: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def check(results: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The requirements, with the worst figure of each; ``met`` is None where nothing was measured."""
+    """The requirements, with the worst figure of each.
+
+    Returns
+    -------
+    list of dict
+        ``met`` is False too where a model's process ended before the plan in question, as then nothing shows that it is
+        met (these are ``unfinished``); it is None where nothing was asked for that the requirement is about.
+    """
     found = []
     for requirement in REQUIREMENTS:
-        figures = [(plan[requirement.figure], result["model"]) for result in results for plan in result["plans"]
-                   if re.fullmatch(requirement.models, result["model"])
-                   and requirement.devices in (None, plan["devices"])]
+        concerned = [result for result in results if re.fullmatch(requirement.models, result["model"])]
+        figures = [(plan[requirement.figure], result["model"]) for result in concerned for plan in result["plans"]
+                   if requirement.devices in (None, plan["devices"])]
+        unfinished = [result["model"] for result in concerned
+                      if "failed" in result and requirement.devices in (None, *result["devices"])
+                      and requirement.devices not in [plan["devices"] for plan in result["plans"]]]
         worst, model = max(figures, default=(None, None))
+        missed = sum(value > requirement.limit for value, _ in figures)
         found.append({"required": requirement.text, "figure": requirement.figure, "limit": requirement.limit,
-                      "worst": worst, "worst_model": model, "measured": len(figures),
-                      "missed": sum(value > requirement.limit for value, _ in figures),
-                      "met": None if worst is None else worst <= requirement.limit})
+                      "worst": worst, "worst_model": model, "measured": len(figures), "missed": missed,
+                      "unfinished": unfinished,
+                      "met": not missed and not unfinished if figures or unfinished else None})
     return found
 
 
@@ -301,10 +312,14 @@ def _requirements_sheet(requirements: Iterable[Dict[str, Any]]) -> Sheet:
             rows.append((item["required"], "-", "-", "-", "not measured"))
             continue
         is_memory = item["figure"] == "peak_bytes"
-        worst = f"{item['worst'] / 1e6:.0f} MB" if is_memory else plan_report.seconds(item["worst"])
-        rows.append((item["required"], worst, item["worst_model"],
-                     f"{item['measured'] - item['missed']} of {item['measured']}", "yes" if item["met"] else "no"))
-    return Sheet("Required", ("required", "worst", "of", "plans that meet it", "met"), tuple(rows), False)
+        worst = plan_report.seconds(item["worst"])
+        if is_memory and item["worst"] is not None:
+            worst = f"{item['worst'] / 1e6:.0f} MB"
+        rows.append((item["required"], worst, item["worst_model"] or "-",
+                     f"{item['measured'] - item['missed']} of {item['measured'] + len(item['unfinished'])}",
+                     "yes" if item["met"] else "no"))
+    return Sheet("Required", ("required", "worst", "of", "plans that meet it (of measured and unfinished)",
+                              "met"), tuple(rows), False)
 
 
 def _plans_sheet(results: Iterable[Dict[str, Any]], devices: int, baselines: Sequence[str]) -> Sheet:

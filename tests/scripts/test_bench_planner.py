@@ -104,6 +104,15 @@ def test_requirements(bench_planner):
         ("vgg16", 0, 1), (None, 0, 0), ("vgg16", 1, 2), ("alexnet", 1, 4)]
 
 
+def test_a_plan_that_was_not_waited_for_meets_no_requirement(bench_planner):
+    plan = {"devices": 8, "seconds": 0.01, "peak_bytes": 200e6}
+    slow = {"model": "vgg16", "devices": [8, 1024], "plans": [plan], "failed": "not done after 1 s"}
+    vgg, _, thousand, memory = bench_planner.check([slow])
+    assert vgg["met"] is True and vgg["unfinished"] == []
+    assert thousand["met"] is False and thousand["unfinished"] == ["vgg16"] and thousand["worst"] is None
+    assert memory["met"] is False and memory["unfinished"] == ["vgg16"]
+
+
 def test_a_process_that_is_too_slow_keeps_what_it_has(bench_planner, monkeypatch, tmp_path):
     (tmp_path / "plan_measurement.py").write_text(
         "import time\nprint('{\"devices\": 8, \"strategy\": \"optimal\"}', flush=True)\ntime.sleep(60)\n")
