@@ -4,7 +4,6 @@ from __future__ import annotations
 from mxnet.gluon import nn
 from rich.console import Console
 from rich.table import Table
-
 from soybean_mx import core, model_loading
 
 

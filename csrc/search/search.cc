@@ -34,7 +34,7 @@ class Search {
       : program_(program), options_(options), mesh_(mesh_of(options)) {
     space_options_.whole_boundary = options.whole_boundary;
     space_options_.pins = options.pins;
-    space_options_.spatial = options.spatial == SearchOptions::Spatial::kYes ||
+    space_options_.sample_dims = options.spatial == SearchOptions::Spatial::kYes ||
                              (options.spatial == SearchOptions::Spatial::kAuto && batch_is_short());
     pricing_.machine = options.time && options.topology ? &options.topology->machine : nullptr;
     pricing_.optimizer_states = options.optimizer_states;
@@ -59,16 +59,14 @@ class Search {
     return options.topology ? options.topology->mesh : Mesh(options.devices);
   }
 
-  // Whether the batch has fewer samples than there are devices, so that images have
-  // to be cut or some devices would have nothing to do.
+  // Whether an input has fewer samples than there are devices, so that the dims of
+  // samples have to be cut or some devices would have nothing to do.
   bool batch_is_short() const {
-    for (const Rule& rule : program_.rules) {
-      const bool spatial = std::any_of(rule.factors.begin(), rule.factors.end(), [](const Factor& f) { return f.spatial; });
-      for (const Factor& f : rule.factors) {
-        if (spatial && f.batch && f.size < mesh_.devices()) return true;
-      }
-    }
-    return false;
+    const std::vector<Node>& nodes = program_.graph().nodes();
+    return std::any_of(nodes.begin(), nodes.end(), [this](const Node& node) {
+      if (!node.is_variable() || node.role != Role::kInput || node.outputs[0].shape.empty()) return false;
+      return node.outputs[0].shape[0] < mesh_.devices();
+    });
   }
 
   Filter filter_of(const std::string& strategy) const {
@@ -218,7 +216,7 @@ class Search {
   Found random_plan() const {
     SpaceOptions free = space_options_;
     free.free_operators = true;
-    free.spatial = options_.spatial != SearchOptions::Spatial::kNo;
+    free.sample_dims = options_.spatial != SearchOptions::Spatial::kNo;
     const Space space(program_, mesh_, free);
     std::mt19937_64 random(std::strtoull(options_.strategy.c_str() + 7, nullptr, 10));
     Found found;
@@ -376,7 +374,7 @@ class Search {
     const bool bounded = searched && options_.strategy != "recursive" && options_.strategy != "spartan";
     result.exact = bounded && found.exact;
     result.width = found.width;
-    result.spatial = space_options_.spatial;
+    result.spatial = space_options_.sample_dims;
     result.objective = pricing_.machine == nullptr ? result.evaluation.bytes() : found.objective;
     if (bounded) {
       result.lower_bound = found.lower_bound;
