@@ -11,6 +11,15 @@ size_t index(int v) { return static_cast<size_t>(v); }
 
 int64_t capped(int64_t cost) { return std::min(cost, kForbidden); }
 
+// The tables without the variables that have no choice, which take no room in them.
+std::vector<CostTable> without_constants(const std::vector<int>& domains, std::vector<CostTable> tables) {
+  for (CostTable& t : tables) {
+    const auto constant = [&domains](int v) { return domains[index(v)] == 1; };
+    t.variables.erase(std::remove_if(t.variables.begin(), t.variables.end(), constant), t.variables.end());
+  }
+  return tables;
+}
+
 // ---- orders ------------------------------------------------------------------
 
 // An order of elimination and the entries of all tables that it makes.
@@ -208,8 +217,12 @@ class Elimination {
   // `keep_tables`: for marginals().
   Elimination(const std::vector<int>& domains, const std::vector<CostTable>& tables, size_t limit,
               bool keep_tables)
-      : domains_(domains), tables_(tables), originals_(tables.size()), limit_(limit), keep_tables_(keep_tables) {
-    const std::vector<int> order = best_order(domains, tables);
+      : domains_(domains),
+        tables_(without_constants(domains, tables)),
+        originals_(tables.size()),
+        limit_(limit),
+        keep_tables_(keep_tables) {
+    const std::vector<int> order = best_order(domains, tables_);
     position_.resize(domains.size());
     for (size_t i = 0; i < order.size(); ++i) position_[index(order[i])] = static_cast<int>(i);
     by_variable_.resize(domains.size());

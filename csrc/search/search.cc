@@ -200,7 +200,7 @@ class Search {
   int64_t objective(const Space& space, const Plan& plan, const Pricing& pricing) const {
     Pricing own = pricing;
     own.memory_weight = 0;
-    const Evaluation e = evaluate(space, plan, own);
+    const Evaluation e = evaluate(space, plan, own, &known_);
     if (pricing.machine == nullptr) return e.bytes() + weighted(pricing, e.memory);
     return static_cast<int64_t>(std::llround((e.communication_seconds + e.compute_seconds) * 1e12)) +
            weighted(pricing, e.memory);
@@ -316,7 +316,7 @@ class Search {
 
   Found within_memory(const Space& space, const Filter& filter) const {
     const int64_t limit = options_.memory_limit;
-    const auto peak = [&](const Plan& plan) { return evaluate(space, plan, pricing_).memory.peak(); };
+    const auto peak = [&](const Plan& plan) { return evaluate(space, plan, pricing_, &known_).memory.peak(); };
     Found free = best(space, filter, pricing_);
     if (peak(free.plan) <= limit) return free;
 
@@ -370,7 +370,7 @@ class Search {
     Pricing report;
     report.machine = options_.topology ? &options_.topology->machine : nullptr;
     report.optimizer_states = options_.optimizer_states;
-    result.evaluation = evaluate(space, found.plan, report);
+    result.evaluation = evaluate(space, found.plan, report, &known_);
     const bool bounded = searched && options_.strategy != "recursive" && options_.strategy != "spartan";
     result.exact = bounded && found.exact;
     result.width = found.width;
@@ -398,6 +398,7 @@ class Search {
   const Mesh mesh_;
   SpaceOptions space_options_;
   Pricing pricing_;
+  mutable KnownConversions known_;
 };
 
 }  // namespace
