@@ -27,6 +27,27 @@ std::vector<std::vector<int>> deals(const Mesh& mesh, const std::vector<int>& ch
 
 double factorial(size_t n) { return n < 2 ? 1 : static_cast<double>(n) * factorial(n - 1); }
 
+// All orders in which the cuts with the same choice may divide.
+std::vector<std::vector<int>> orders(const std::vector<int>& choices, const std::vector<int>& distinct) {
+  std::vector<std::vector<int>> out{std::vector<int>(choices.size(), 0)};
+  for (const int choice : distinct) {
+    if (choice < 0) continue;
+    std::vector<int> cuts;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      if (choices[i] == choice) cuts.push_back(static_cast<int>(i));
+    }
+    std::vector<std::vector<int>> more;
+    do {
+      for (const std::vector<int>& base : out) {
+        more.push_back(base);
+        for (size_t i = 0; i < cuts.size(); ++i) more.back()[static_cast<size_t>(cuts[i])] = static_cast<int>(i);
+      }
+    } while (std::next_permutation(cuts.begin(), cuts.end()));
+    out.swap(more);
+  }
+  return out;
+}
+
 // A split of a dim that is no choice of an operator.
 constexpr int kForeign = -100;
 
@@ -118,10 +139,7 @@ std::vector<Division> arrangements(const Mesh& mesh, const Division& division, s
 
   if (count > static_cast<double>(limit)) return out;
   for (const std::vector<int>& choices : deals(mesh, division.choices())) {
-    std::vector<int> order(choices.size());
-    std::iota(order.begin(), order.end(), 0);
-    do add(Division(choices, order));
-    while (std::next_permutation(order.begin(), order.end()));
+    for (const std::vector<int>& order : orders(choices, distinct)) add(Division(choices, order));
   }
   return out;
 }

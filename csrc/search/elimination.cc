@@ -11,6 +11,15 @@ size_t index(int v) { return static_cast<size_t>(v); }
 
 int64_t capped(int64_t cost) { return std::min(cost, kForbidden); }
 
+// The tables without the variables that have no choice, which take no room in them.
+std::vector<CostTable> without_constants(const std::vector<int>& domains, std::vector<CostTable> tables) {
+  for (CostTable& t : tables) {
+    const auto constant = [&domains](int v) { return domains[index(v)] == 1; };
+    t.variables.erase(std::remove_if(t.variables.begin(), t.variables.end(), constant), t.variables.end());
+  }
+  return tables;
+}
+
 // ---- orders ------------------------------------------------------------------
 
 // An order of elimination and the entries of all tables that it makes.
@@ -198,19 +207,29 @@ struct Bucket {
   std::vector<int> tables;  // into Elimination::tables_
   std::vector<int> scope;   // their other variables, the last eliminated first
   int message = -1;         // the resulting table
+  // For each combination of the scope the variable's best value, where the bucket is the
+  // variable's only one; its tables are gone then.
+  std::vector<uint16_t> best;
 };
 
 class Elimination {
  public:
-  Elimination(const std::vector<int>& domains, const std::vector<CostTable>& tables, size_t limit)
-      : domains_(domains), tables_(tables), originals_(tables.size()), limit_(limit) {
-    const std::vector<int> order = best_order(domains, tables);
+  // `keep_tables`: for marginals().
+  Elimination(const std::vector<int>& domains, const std::vector<CostTable>& tables, size_t limit,
+              bool keep_tables)
+      : domains_(domains),
+        tables_(without_constants(domains, tables)),
+        originals_(tables.size()),
+        limit_(limit),
+        keep_tables_(keep_tables) {
+    const std::vector<int> order = best_order(domains, tables_);
     position_.resize(domains.size());
     for (size_t i = 0; i < order.size(); ++i) position_[index(order[i])] = static_cast<int>(i);
     by_variable_.resize(domains.size());
     for (size_t t = 0; t < tables_.size(); ++t) place(static_cast<int>(t));
     for (const int v : order) {
-      for (const std::vector<int>& group : groups(v)) run(v, group);
+      const std::vector<std::vector<int>> all = groups(v);
+      for (const std::vector<int>& group : all) run(v, group, all.size() == 1 && !keep_tables_);
     }
   }
 
@@ -226,7 +245,9 @@ class Elimination {
       const int v = buckets_[end - 1].variable;
       size_t begin = end;
       while (begin > 0 && buckets_[begin - 1].variable == v) --begin;
-      s.values[index(v)] = best_value(v, begin, end, &s.values);
+      const Bucket& bucket = buckets_[begin];
+      s.values[index(v)] = bucket.best.empty() ? best_value(v, begin, end, &s.values)
+                                               : bucket.best[place_of(bucket.scope, s.values)];
       end = begin;
     }
     for (size_t t = 0; t < originals_; ++t) s.cost = capped(s.cost + entry(tables_[t], s.values));
@@ -298,7 +319,7 @@ class Elimination {
     return scope;
   }
 
-  void run(int v, const std::vector<int>& group) {
+  void run(int v, const std::vector<int>& group, bool decide) {
     Bucket bucket;
     bucket.variable = v;
     bucket.tables = group;
@@ -309,9 +330,15 @@ class Elimination {
 
     Rows rows = rows_of(bucket);
     std::vector<int64_t> least(rows.count());
-    for (int64_t& cost : least) {
+    if (decide) bucket.best.resize(rows.count());
+    for (size_t i = 0; i < least.size(); ++i) {
       const std::vector<int64_t>& row = rows.next();
-      cost = *std::min_element(row.begin(), row.end());
+      const auto best = std::min_element(row.begin(), row.end());
+      least[i] = *best;
+      if (decide) bucket.best[i] = static_cast<uint16_t>(best - row.begin());
+    }
+    for (const int t : group) {
+      if (decide && index(t) >= originals_) tables_[index(t)].costs.reset();
     }
     bucket.message = static_cast<int>(tables_.size());
     tables_.push_back({bucket.scope, std::make_shared<const std::vector<int64_t>>(std::move(least))});
@@ -327,14 +354,14 @@ class Elimination {
     return rows;
   }
 
-  size_t place_of(const CostTable& table, const std::vector<int>& values) const {
+  size_t place_of(const std::vector<int>& variables, const std::vector<int>& values) const {
     size_t at = 0;
-    for (const int v : table.variables) at = at * index(domains_[index(v)]) + index(values[index(v)]);
+    for (const int v : variables) at = at * index(domains_[index(v)]) + index(values[index(v)]);
     return at;
   }
 
   int64_t entry(const CostTable& table, const std::vector<int>& values) const {
-    return (*table.costs)[place_of(table, values)];
+    return (*table.costs)[place_of(table.variables, values)];
   }
 
   // The value of v that is best for its buckets, given what was decided after it.
@@ -384,7 +411,7 @@ class Elimination {
         values[index(bucket.variable)] = static_cast<int>(value);
         for (size_t c = 0; c < children.size(); ++c) {
           const CostTable& message = tables_[index(buckets_[children[c]].message)];
-          const size_t at = place_of(message, values);
+          const size_t at = place_of(message.variables, values);
           const int64_t rest = row[value] >= kForbidden ? kForbidden : row[value] - (*message.costs)[at];
           below[c][at] = std::min(below[c][at], rest);
         }
@@ -405,6 +432,7 @@ class Elimination {
   std::vector<CostTable> tables_;  // the problem's, then the messages
   const size_t originals_;
   const size_t limit_;
+  const bool keep_tables_;
   std::vector<int> position_;  // in the order of elimination
   std::vector<std::vector<int>> by_variable_;
   std::vector<Bucket> buckets_;
@@ -417,14 +445,14 @@ class Elimination {
 
 Solution minimise(const std::vector<int>& domains, const std::vector<CostTable>& tables,
                   size_t limit) {
-  const Elimination elimination(domains, tables, limit);
+  const Elimination elimination(domains, tables, limit, false);
   return elimination.solution();
 }
 
 std::vector<std::vector<int64_t>> min_marginals(const std::vector<int>& domains,
                                                 const std::vector<CostTable>& tables,
                                                 size_t limit) {
-  const Elimination elimination(domains, tables, limit);
+  const Elimination elimination(domains, tables, limit, true);
   if (!elimination.exact()) return {};
   return elimination.marginals();
 }

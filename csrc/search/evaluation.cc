@@ -13,8 +13,8 @@ constexpr int kCountedDevices = 64;
 
 class Evaluator {
  public:
-  Evaluator(const Space& space, const Plan& plan, const Pricing& pricing)
-      : space_(space), plan_(plan), pricing_(pricing) {}
+  Evaluator(const Space& space, const Plan& plan, const Pricing& pricing, KnownConversions* known)
+      : space_(space), plan_(plan), pricing_(pricing), known_(*known) {}
 
   Evaluation run() {
     const auto& nodes = space_.graph().nodes();
@@ -125,13 +125,13 @@ class Evaluator {
   const Plan& plan_;
   const Pricing& pricing_;
   Evaluation out_;
-  std::map<std::pair<std::pair<Shape, int>, std::pair<Tiling, Tiling>>, Cost> known_;
+  KnownConversions& known_;
 };
 
 }  // namespace
 
-Evaluation evaluate(const Space& space, const Plan& plan, const Pricing& pricing) {
-  return Evaluator(space, plan, pricing).run();
+Evaluation evaluate(const Space& space, const Plan& plan, const Pricing& pricing, KnownConversions* known) {
+  return Evaluator(space, plan, pricing, known).run();
 }
 
 }  // namespace soybean

@@ -42,7 +42,10 @@ struct Evaluation {
   int64_t bytes() const { return forward_bytes + backward_bytes; }
 };
 
-Evaluation evaluate(const Space& space, const Plan& plan, const Pricing& pricing);
+// What conversions move, each found once.
+using KnownConversions = std::map<std::pair<std::pair<Shape, int>, std::pair<Tiling, Tiling>>, Cost>;
+
+Evaluation evaluate(const Space& space, const Plan& plan, const Pricing& pricing, KnownConversions* known);
 
 }  // namespace soybean
 

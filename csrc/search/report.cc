@@ -147,7 +147,7 @@ Json space_json(const Program& program, const SearchOptions& options) {
   SpaceOptions space_options;
   space_options.whole_boundary = options.whole_boundary;
   space_options.pins = options.pins;
-  space_options.spatial = options.spatial == SearchOptions::Spatial::kYes;
+  space_options.sample_dims = options.spatial == SearchOptions::Spatial::kYes;
   const Space space(program, mesh, space_options);
   const Domains domains = domains_of(space, {});
   Json cuts = Json::array(), nodes = Json::array(), tensors = Json::array(), results = Json::array();

@@ -34,7 +34,7 @@ class Search {
       : program_(program), options_(options), mesh_(mesh_of(options)) {
     space_options_.whole_boundary = options.whole_boundary;
     space_options_.pins = options.pins;
-    space_options_.spatial = options.spatial == SearchOptions::Spatial::kYes ||
+    space_options_.sample_dims = options.spatial == SearchOptions::Spatial::kYes ||
                              (options.spatial == SearchOptions::Spatial::kAuto && batch_is_short());
     pricing_.machine = options.time && options.topology ? &options.topology->machine : nullptr;
     pricing_.optimizer_states = options.optimizer_states;
@@ -59,16 +59,14 @@ class Search {
     return options.topology ? options.topology->mesh : Mesh(options.devices);
   }
 
-  // Whether the batch has fewer samples than there are devices, so that images have
-  // to be cut or some devices would have nothing to do.
+  // Whether an input has fewer samples than there are devices, so that the dims of
+  // samples have to be cut or some devices would have nothing to do.
   bool batch_is_short() const {
-    for (const Rule& rule : program_.rules) {
-      const bool spatial = std::any_of(rule.factors.begin(), rule.factors.end(), [](const Factor& f) { return f.spatial; });
-      for (const Factor& f : rule.factors) {
-        if (spatial && f.batch && f.size < mesh_.devices()) return true;
-      }
-    }
-    return false;
+    const std::vector<Node>& nodes = program_.graph().nodes();
+    return std::any_of(nodes.begin(), nodes.end(), [this](const Node& node) {
+      if (!node.is_variable() || node.role != Role::kInput || node.outputs[0].shape.empty()) return false;
+      return node.outputs[0].shape[0] < mesh_.devices();
+    });
   }
 
   Filter filter_of(const std::string& strategy) const {
@@ -202,7 +200,7 @@ class Search {
   int64_t objective(const Space& space, const Plan& plan, const Pricing& pricing) const {
     Pricing own = pricing;
     own.memory_weight = 0;
-    const Evaluation e = evaluate(space, plan, own);
+    const Evaluation e = evaluate(space, plan, own, &known_);
     if (pricing.machine == nullptr) return e.bytes() + weighted(pricing, e.memory);
     return static_cast<int64_t>(std::llround((e.communication_seconds + e.compute_seconds) * 1e12)) +
            weighted(pricing, e.memory);
@@ -218,7 +216,7 @@ class Search {
   Found random_plan() const {
     SpaceOptions free = space_options_;
     free.free_operators = true;
-    free.spatial = options_.spatial != SearchOptions::Spatial::kNo;
+    free.sample_dims = options_.spatial != SearchOptions::Spatial::kNo;
     const Space space(program_, mesh_, free);
     std::mt19937_64 random(std::strtoull(options_.strategy.c_str() + 7, nullptr, 10));
     Found found;
@@ -318,7 +316,7 @@ class Search {
 
   Found within_memory(const Space& space, const Filter& filter) const {
     const int64_t limit = options_.memory_limit;
-    const auto peak = [&](const Plan& plan) { return evaluate(space, plan, pricing_).memory.peak(); };
+    const auto peak = [&](const Plan& plan) { return evaluate(space, plan, pricing_, &known_).memory.peak(); };
     Found free = best(space, filter, pricing_);
     if (peak(free.plan) <= limit) return free;
 
@@ -372,11 +370,11 @@ class Search {
     Pricing report;
     report.machine = options_.topology ? &options_.topology->machine : nullptr;
     report.optimizer_states = options_.optimizer_states;
-    result.evaluation = evaluate(space, found.plan, report);
+    result.evaluation = evaluate(space, found.plan, report, &known_);
     const bool bounded = searched && options_.strategy != "recursive" && options_.strategy != "spartan";
     result.exact = bounded && found.exact;
     result.width = found.width;
-    result.spatial = space_options_.spatial;
+    result.spatial = space_options_.sample_dims;
     result.objective = pricing_.machine == nullptr ? result.evaluation.bytes() : found.objective;
     if (bounded) {
       result.lower_bound = found.lower_bound;
@@ -400,6 +398,7 @@ class Search {
   const Mesh mesh_;
   SpaceOptions space_options_;
   Pricing pricing_;
+  mutable KnownConversions known_;
 };
 
 }  // namespace

@@ -119,31 +119,61 @@ void Space::find_uses() {
 // A factor is useful when it is tied to a factor of an operator with a weight (a
 // parameter of two dims or more): only there does a choice decide what must be
 // communicated. Trying to cut others costs time and finds nothing. An operator without
-// useful factors keeps all of its own. Image dims over which windows run are useful
-// where they may be cut at all.
+// useful factors keeps all of its own.
+//
+// A sample's own dims (the height and width of an image, the positions of a sequence)
+// are useful where they may be cut at all: cutting them needs the same weights as
+// cutting the samples, and halos or other positions besides. Of dims over which no
+// windows run, these are the ones that no parameter has, and that every operator with
+// a weight, unless it is minor, has beside the samples.
 void Space::find_useful_factors() {
   const Ties ties(graph(), program_.rules);
-  std::vector<bool> anchored(ties.count(), false), spatial(ties.count(), false);
+  std::vector<bool> anchored(ties.count(), false), windows(ties.count(), false);
+  std::vector<bool> samples(ties.count(), false), of_parameter(ties.count(), false), alone(ties.count(), false);
+  const auto is_weight = [this](Entry e) {
+    const Node& source = graph().node(e.node);
+    return source.is_variable() && source.role == Role::kParameter && graph().type(e).shape.size() >= 2;
+  };
+  ties.for_each_dim([&](size_t node, size_t f, Entry e, size_t dim) {
+    const Node& source = graph().node(e.node);
+    if (source.role == Role::kInput && dim == 0) samples[ties.of(node, f)] = true;
+    if (source.role == Role::kParameter) of_parameter[ties.of(node, f)] = true;
+  });
   for (size_t i = 0; i < program_.rules.size(); ++i) {
-    const Rule& rule = program_.rules[i];
-    bool weight = false;
-    for (const Entry& e : graph().nodes()[i].inputs) {
-      const Node& source = graph().node(e.node);
-      weight = weight || (source.is_variable() && source.role == Role::kParameter && graph().type(e).shape.size() >= 2);
+    const std::vector<Factor>& factors = program_.rules[i].factors;
+    const std::vector<Entry>& inputs = graph().nodes()[i].inputs;
+    const bool weight = std::any_of(inputs.begin(), inputs.end(), is_weight);
+    // The positions' own embedding is looked up once for all samples.
+    int64_t bytes = 0;
+    for (const TensorType& type : graph().nodes()[i].outputs) bytes = std::max(bytes, byte_count(type));
+    const bool minor = bytes <= largest_ / kSmallFraction;
+    bool has_samples = false;
+    for (size_t f = 0; f < factors.size(); ++f) {
+      has_samples = has_samples || (samples[ties.of(i, f)] && factors[f].size >= mesh_.devices());
     }
-    for (size_t f = 0; f < rule.factors.size(); ++f) {
+    for (size_t f = 0; f < factors.size(); ++f) {
       if (weight) anchored[ties.of(i, f)] = true;
-      if (rule.factors[f].spatial) spatial[ties.of(i, f)] = true;
+      if (weight && !has_samples && !minor) alone[ties.of(i, f)] = true;
+      if (factors[f].spatial) windows[ties.of(i, f)] = true;
     }
   }
+  const auto of_a_sample = [&](size_t tie) {
+    return windows[tie] || (!samples[tie] && !of_parameter[tie] && !alone[tie]);
+  };
   for (size_t i = 0; i < program_.rules.size(); ++i) {
-    std::vector<bool> useful, image;
-    for (size_t f = 0; f < program_.rules[i].factors.size(); ++f) {
+    const std::vector<Factor>& factors = program_.rules[i].factors;
+    std::vector<bool> useful;
+    bool any = false, other = false;  // factors that are useful, or not a sample's own
+    for (size_t f = 0; f < factors.size(); ++f) {
       useful.push_back(anchored[ties.of(i, f)]);
-      image.push_back(spatial[ties.of(i, f)]);
+      any = any || useful[f];
+      other = other || (!of_a_sample(ties.of(i, f)) && (samples[ties.of(i, f)] || useful[f]));
     }
-    if (std::count(useful.begin(), useful.end(), true) == 0) useful.assign(useful.size(), true);
-    for (size_t f = 0; f < useful.size(); ++f) useful[f] = useful[f] && (options_.spatial || !image[f]);
+    if (!any) useful.assign(useful.size(), true);
+    for (size_t f = 0; f < useful.size() && !options_.sample_dims; ++f) {
+      const size_t tie = ties.of(i, f);
+      if (windows[tie] || (other && of_a_sample(tie))) useful[f] = false;
+    }
     useful_.push_back(std::move(useful));
   }
 }

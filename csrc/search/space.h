@@ -27,8 +27,8 @@ struct Use {
 struct SpaceOptions {
   bool whole_boundary = false;
   std::vector<Pin> pins;
-  // Whether image height and width may be cut.
-  bool spatial = false;
+  // Whether the dims of a sample may be cut: height and width, positions.
+  bool sample_dims = false;
   // Whether every operator may also be replicated or computed by the owner
   // where it could be cut (random plans; the searches cut whatever can be cut,
   // or the cheapest plan would be to use one device).

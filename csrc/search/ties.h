@@ -21,7 +21,20 @@ class Ties {
   size_t of(size_t node, size_t factor) const { return group_[first_[node] + factor]; }
   size_t count() const { return first_.back(); }
 
+  // Calls visit(node, factor, tensor, dim) for every dim along which a factor runs.
+  template <typename Visit>
+  void for_each_dim(Visit visit) const {
+    for (const Place& p : places_) visit(p.node, p.factor, p.tensor, p.dim);
+  }
+
  private:
+  struct Place {
+    size_t node, factor;
+    Entry tensor;
+    size_t dim;
+  };
+
+  std::vector<Place> places_;
   std::vector<size_t> first_;  // by node, into group_
   std::vector<size_t> group_;
 };
