@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kTableLimit = size_t{1} << 23;
 // Arrangements of one choice that the second step tries.
 constexpr size_t kArrangements = 24;
+// The same in the second step, which finds plans and needs no bound.
+constexpr size_t kArrangementTableLimit = size_t{1} << 20;
 // Times that the second step looks for better arrangements around the best so far.
 constexpr int kRounds = 6;
 // The third step: up to this many devices.
@@ -127,16 +129,22 @@ class Search {
     Pricing exact = pricing;
     exact.exact = true;
     int64_t least = -1;
-    for (int round = 0; round < kRounds; ++round) {
-      const Domains domains = arranged_domains(space, plan, kArrangements, round > 0);
+    // Those that fit their neighbours; at last, where there are few, all of them.
+    const int rounds = mesh_.devices() <= kRefinedDevices ? kRounds + 1 : kRounds;
+    for (int round = 0; round < rounds; ++round) {
+      const size_t limit = round == kRounds ? kArrangements : 1;
+      const Domains domains = arranged_domains(space, plan, limit, round > 0);
       if (round == 0) {  // often the first of each will do
         const Found first = first_of(space, domains, exact);
         if (first.objective <= bound) return first;
       }
       Problem problem(space, domains, exact);
-      const Solution solution = problem.solve(kTableLimit);
+      const Solution solution = problem.solve(kArrangementTableLimit);
       const int64_t cost = problem.value_of(solution.cost);
-      if (least >= 0 && cost >= least) break;
+      if (least >= 0 && cost >= least) {
+        round = std::max(round, kRounds - 1);  // no better ones nearby
+        continue;
+      }
       least = cost;
       plan = problem.plan_of(solution);
       if (cost <= bound) break;
