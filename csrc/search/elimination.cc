@@ -1,6 +1,7 @@
 #include "search/elimination.h"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 #include <set>
 
@@ -209,7 +210,35 @@ struct Bucket {
   int message = -1;         // the resulting table
   // For each combination of the scope the variable's best value, where the bucket is the
   // variable's only one; its tables are gone then.
-  std::vector<uint16_t> best;
+  std::shared_ptr<const std::vector<uint16_t>> best;
+};
+
+// Layers repeat, and so do the buckets that they leave: the same tables over variables
+// that are tied in the same way give the same message.
+class Repetitions {
+ public:
+  struct Result {
+    std::shared_ptr<const std::vector<int64_t>> message;
+    std::shared_ptr<const std::vector<uint16_t>> best;
+    std::vector<CostTable> tables;  // kept, so that their addresses stay theirs
+  };
+  using Key = std::vector<size_t>;
+
+  const Result* find(const Key& key) const {
+    const auto it = known_.find(key);
+    return it == known_.end() ? nullptr : &it->second;
+  }
+  void note(Key key, Result result) {
+    bytes_ += result.message->size() * sizeof(int64_t);
+    if (bytes_ > kMostBytes) return;
+    known_.emplace(std::move(key), std::move(result));
+  }
+
+ private:
+  static constexpr size_t kMostBytes = size_t{64} << 20;
+
+  std::map<Key, Result> known_;
+  size_t bytes_ = 0;
 };
 
 class Elimination {
@@ -246,8 +275,8 @@ class Elimination {
       size_t begin = end;
       while (begin > 0 && buckets_[begin - 1].variable == v) --begin;
       const Bucket& bucket = buckets_[begin];
-      s.values[index(v)] = bucket.best.empty() ? best_value(v, begin, end, &s.values)
-                                               : bucket.best[place_of(bucket.scope, s.values)];
+      s.values[index(v)] = bucket.best == nullptr ? best_value(v, begin, end, &s.values)
+                                                  : (*bucket.best)[place_of(bucket.scope, s.values)];
       end = begin;
     }
     for (size_t t = 0; t < originals_; ++t) s.cost = capped(s.cost + entry(tables_[t], s.values));
@@ -328,22 +357,51 @@ class Elimination {
     std::sort(bucket.scope.begin(), bucket.scope.end(), [this](int a, int b) { return earlier()(b, a); });
     width_ = std::max(width_, static_cast<int>(bucket.scope.size()) + 1);
 
-    Rows rows = rows_of(bucket);
-    std::vector<int64_t> least(rows.count());
-    if (decide) bucket.best.resize(rows.count());
-    for (size_t i = 0; i < least.size(); ++i) {
-      const std::vector<int64_t>& row = rows.next();
-      const auto best = std::min_element(row.begin(), row.end());
-      least[i] = *best;
-      if (decide) bucket.best[i] = static_cast<uint16_t>(best - row.begin());
-    }
+    Repetitions::Key key = key_of(bucket, decide);
+    const Repetitions::Result* known = repetitions_.find(key);
+    Repetitions::Result result = known != nullptr ? *known : eliminated(bucket, decide);
+    if (known == nullptr) repetitions_.note(std::move(key), result);
+    bucket.best = result.best;
     for (const int t : group) {
       if (decide && index(t) >= originals_) tables_[index(t)].costs.reset();
     }
     bucket.message = static_cast<int>(tables_.size());
-    tables_.push_back({bucket.scope, std::make_shared<const std::vector<int64_t>>(std::move(least))});
+    tables_.push_back({bucket.scope, result.message});
     place(bucket.message);
     buckets_.push_back(std::move(bucket));
+  }
+
+  // What decides a bucket's message: its tables, which variables they share, and the
+  // domains.
+  Repetitions::Key key_of(const Bucket& bucket, bool decide) const {
+    Repetitions::Key key{decide, index(domains_[index(bucket.variable)])};
+    for (const int v : bucket.scope) key.push_back(index(domains_[index(v)]));
+    for (const int t : bucket.tables) {
+      const CostTable& table = tables_[index(t)];
+      key.push_back(reinterpret_cast<size_t>(table.costs.get()));
+      for (const int v : table.variables) {
+        const auto at = std::find(bucket.scope.begin(), bucket.scope.end(), v);
+        key.push_back(static_cast<size_t>(at - bucket.scope.begin()));  // behind all for the bucket's own
+      }
+    }
+    return key;
+  }
+
+  Repetitions::Result eliminated(const Bucket& bucket, bool decide) const {
+    Rows rows = rows_of(bucket);
+    std::vector<int64_t> least(rows.count());
+    std::vector<uint16_t> values(decide ? rows.count() : 0);
+    for (size_t i = 0; i < least.size(); ++i) {
+      const std::vector<int64_t>& row = rows.next();
+      const auto best = std::min_element(row.begin(), row.end());
+      least[i] = *best;
+      if (decide) values[i] = static_cast<uint16_t>(best - row.begin());
+    }
+    Repetitions::Result result;
+    result.message = std::make_shared<const std::vector<int64_t>>(std::move(least));
+    if (decide) result.best = std::make_shared<const std::vector<uint16_t>>(std::move(values));
+    for (const int t : bucket.tables) result.tables.push_back(tables_[index(t)]);
+    return result;
   }
 
   Rows rows_of(const Bucket& bucket) const {
@@ -436,6 +494,7 @@ class Elimination {
   std::vector<int> position_;  // in the order of elimination
   std::vector<std::vector<int>> by_variable_;
   std::vector<Bucket> buckets_;
+  Repetitions repetitions_;
   int64_t constant_ = 0;
   int width_ = 0;
   bool exact_ = true;
