@@ -289,6 +289,21 @@ void Problem::pack() {
 
 Solution Problem::solve(size_t limit) const { return minimise(sizes_, tables_, limit); }
 
+Solution Problem::solve(size_t limit, const std::function<bool(const OperatorCuts&)>& allowed) const {
+  std::vector<CostTable> tables = tables_;
+  // Equal operators share their table, so that repeated layers are still alike.
+  std::map<std::vector<int64_t>, std::shared_ptr<const std::vector<int64_t>>> shared;
+  for (size_t i = 0; i < domains_.operators.size(); ++i) {
+    std::vector<int64_t> costs;
+    for (const OperatorCuts& cuts : domains_.operators[i]) costs.push_back(allowed(cuts) ? 0 : kForbidden);
+    if (std::count(costs.begin(), costs.end(), 0) == 0 || std::count(costs.begin(), costs.end(), kForbidden) == 0) continue;
+    auto& table = shared[costs];
+    if (table == nullptr) table = std::make_shared<const std::vector<int64_t>>(costs);
+    tables.push_back({{operator_variable_[i]}, table});
+  }
+  return minimise(sizes_, tables, limit);
+}
+
 bool Problem::prune(int64_t cost, size_t limit, Domains* domains) const {
   const std::vector<std::vector<int64_t>> marginals = min_marginals(sizes_, tables_, limit);
   if (marginals.empty() && !sizes_.empty()) return false;
@@ -354,6 +369,18 @@ Solution Problem::greedy(const std::vector<int>& nodes, size_t limit) const {
   return minimise(sizes_, tables, limit);
 }
 
+// The tilings in which a plan's operators and results need a tensor, numbered.
+std::vector<int> Problem::needed_by(const Plan& plan, Entry e) {
+  std::vector<int> needed;
+  for (const Use& use : space_.uses(e)) {
+    const int t = prices_.number(use.node < 0 ? plan.results[use.input]
+                                              : input_tiling(space_.program().rules[index(use.node)], use.input,
+                                                             plan.operators[index(use.node)]));
+    if (std::count(needed.begin(), needed.end(), t) == 0) needed.push_back(t);
+  }
+  return needed;
+}
+
 Plan Problem::plan_of(const Solution& solution) {
   const auto value = [&](int variable) { return index(solution.values[index(variable)]); };
   Plan plan;
@@ -370,18 +397,18 @@ Plan Problem::plan_of(const Solution& solution) {
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       const Entry e{static_cast<int>(i), static_cast<int>(k)};
       Tiling& tiling = plan.tensors[e];
-      const std::vector<Need> all = needs(e);
       const auto shared = tensor_variable_.find(e);
       if (shared != tensor_variable_.end()) {
         tiling = domains_.tensors.at(e)[value(shared->second)];
-      } else if (node.is_variable() && all.empty()) {
-        tiling = best_of(e, domains_.tensors.at(e), {}).tiling;
-      } else if (node.is_variable()) {
-        tiling = best_source(e, all[0].tilings[value(all[0].variable)]).tiling;
-      } else if (all.empty()) {
+        continue;
+      }
+      const std::vector<int> needed = needed_by(plan, e);
+      if (node.is_variable()) {
+        tiling = needed.empty() ? best_of(e, domains_.tensors.at(e), {}).tiling : best_source(e, needed).tiling;
+      } else if (needed.empty()) {
         tiling = without_partial(output_tiling(space_.program().rules[i], k, plan.operators[i]));
       } else {
-        tiling = prices_.tiling(all[0].tilings[value(all[0].variable)][0]);
+        tiling = prices_.tiling(needed[0]);
       }
     }
   }

@@ -48,6 +48,8 @@ class Problem {
 
   // `limit`: the entries of the largest table.
   Solution solve(size_t limit) const;
+  // The same with the cuts that are `allowed` only, for operators that have such.
+  Solution solve(size_t limit, const std::function<bool(const OperatorCuts&)>& allowed) const;
   // Domains without the choices that no assignment of at most `cost` has (in the
   // objective's unit); no value where the marginals are too large to compute.
   bool prune(int64_t cost, size_t limit, Domains* domains) const;
@@ -77,6 +79,7 @@ class Problem {
   int add_variable(size_t domain);
   std::vector<int> made(Entry e);  // by value of the producer, numbered
   std::vector<Need> needs(Entry e);
+  std::vector<int> needed_by(const Plan& plan, Entry e);
   void add_operators();
   void add_results();
   void add_tensor(Entry e);

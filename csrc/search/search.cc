@@ -95,29 +95,19 @@ class Search {
     if (mesh_.devices() <= kRefinedDevices && pricing.machine == nullptr) {
       return refined(space, domains, counts, pricing, std::move(found));
     }
-    return simpler(space, filter, pricing, std::move(found));
+    return simpler(space, &counts, pricing, std::move(found));
   }
 
   // Where the best counts cannot be arranged: the best among operators that are cut
   // along two factors at most, which nearly always can.
-  Found simpler(const Space& space, const Filter& filter, const Pricing& pricing, Found found) const {
-    Filter narrow = filter;
-    narrow.operators = [&](int node, std::vector<OperatorCuts>* domain) {
-      if (filter.operators) filter.operators(node, domain);
-      std::vector<OperatorCuts> kept;
-      for (const OperatorCuts& cuts : *domain) {
-        const std::set<int> factors(cuts.begin(), cuts.end());
-        if (factors.size() <= 2) kept.push_back(cuts);
-      }
-      if (!kept.empty()) domain->swap(kept);
-    };
-    const Domains domains = domains_of(space, narrow);
-    Problem counts(space, domains, pricing);
-    const Solution solution = counts.solve(kTableLimit);
+  Found simpler(const Space& space, Problem* counts, const Pricing& pricing, Found found) const {
+    const Solution solution = counts->solve(kTableLimit, [](const OperatorCuts& cuts) {
+      return std::set<int>(cuts.begin(), cuts.end()).size() <= 2;
+    });
     if (solution.cost >= kForbidden) return found;
-    const int64_t bound = counts.value_of(solution.lower_bound);
+    const int64_t bound = counts->value_of(solution.lower_bound);
     if (bound >= found.objective) return found;
-    Found other = arranged(space, counts.plan_of(solution), pricing, bound);
+    Found other = arranged(space, counts->plan_of(solution), pricing, bound);
     if (other.objective >= found.objective) return found;
     found.plan = std::move(other.plan);
     found.objective = other.objective;
@@ -141,13 +131,13 @@ class Search {
       Problem problem(space, domains, exact);
       const Solution solution = problem.solve(kArrangementTableLimit);
       const int64_t cost = problem.value_of(solution.cost);
-      if (least >= 0 && cost >= least) {
-        round = std::max(round, kRounds - 1);  // no better ones nearby
-        continue;
-      }
-      least = cost;
-      plan = problem.plan_of(solution);
+      const bool better = least < 0 || cost < least;
+      // A gain that nobody would notice ends the rounds.
+      const bool last = !better || (least >= 0 && least - cost < least / 10000);
+      if (better) plan = problem.plan_of(solution);
+      least = better ? cost : least;
       if (cost <= bound) break;
+      if (last) round = std::max(round, kRounds - 1);
     }
     Found found;
     found.plan = std::move(plan);
