@@ -39,6 +39,7 @@ class Search {
     space_options_.sample_dims = options.spatial == SearchOptions::Spatial::kYes ||
                              (options.spatial == SearchOptions::Spatial::kAuto && batch_is_short());
     pricing_.machine = options.time && options.topology ? &options.topology->machine : nullptr;
+    space_options_.priced_computation = options.time;
     pricing_.optimizer_states = options.optimizer_states;
     if (options.time && !options.topology) {
       throw Error("the objective is time: give a topology, whose links and devices say what takes how long");

@@ -205,7 +205,7 @@ bool Space::touches_whole(Entry e) const {
 // samples, and those whose variables are changed in place.
 bool Space::may_be_whole(int node) const {
   const Node& n = graph().node(node);
-  if (options_.free_operators) return true;
+  if (options_.free_operators || options_.priced_computation) return true;
   const std::vector<Factor>& factors = program_.rules[static_cast<size_t>(node)].factors;
   bool small = std::none_of(factors.begin(), factors.end(), [](const Factor& f) { return f.batch; });
   for (const Entry& e : n.inputs) {
@@ -353,7 +353,8 @@ bool Space::is_wanted_replicated(Entry e) const {
 }
 
 bool Space::may_be_owned(Entry e) const {
-  return is_small(e) || touches_whole(e) || is_fixed(e) || options_.free_operators;
+  return is_small(e) || touches_whole(e) || is_fixed(e) || options_.free_operators ||
+         (options_.priced_computation && !graph().node(e.node).is_variable());
 }
 
 std::vector<Tiling> Space::tensor_tilings(Entry e) const {

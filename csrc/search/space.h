@@ -29,6 +29,10 @@ struct SpaceOptions {
   std::vector<Pin> pins;
   // Whether the dims of a sample may be cut: height and width, positions.
   bool sample_dims = false;
+  // Whether the time that operators compute is priced, so that one that could be cut may
+  // as well be replicated, or left to the owner, where that costs less than to move
+  // its operands.
+  bool priced_computation = false;
   // Whether every operator may also be replicated or computed by the owner
   // where it could be cut (random plans; the searches cut whatever can be cut,
   // or the cheapest plan would be to use one device).
