@@ -1,9 +1,13 @@
 #include "search/problem.h"
 
 #include <algorithm>
+#include <set>
 
 namespace soybean {
 namespace {
+
+// Arrangements of one tiling in which a variable with several needs may be held.
+constexpr size_t kArrangements = 1000;
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -201,19 +205,24 @@ Problem::Source Problem::best_source(Entry e, const std::vector<int>& needed) {
   const auto [it, fresh] = sources_.emplace(std::make_pair(std::make_pair(prices_.kind(e), like), needed), Source{});
   if (!fresh) return it->second;
   const Shape& shape = node.outputs[0].shape;
-  const bool once = node.role == Role::kParameter || node.requires_grad;
+  const Mesh& mesh = space_.mesh();
+  const std::vector<Tiling> possible = space_.tensor_tilings(e);
   std::vector<Tiling> candidates;
-  if (!space_.is_whole_boundary()) {
-    for (const int n : needed) {
-      const std::vector<Tiling> all = spread(space_.mesh(), shape, prices_.tiling(n));
-      for (const Tiling& t : all) {
-        const bool held = !t.has(kReplicated) || !once;
-        const bool spread_out = !t.has(kOwner) || space_.may_be_owned(e);
-        if (held && spread_out && fits(space_.mesh(), t, shape)) candidates.push_back(t);
-      }
+  if (needed.size() > 1) {  // no one of them tells where the variable is best held
+    for (const Tiling& t : possible) {
+      const std::vector<Tiling> all = arrangements(mesh, t, kArrangements);
+      candidates.insert(candidates.end(), all.begin(), all.end());
     }
+    return it->second = best_of(e, candidates, needed);
   }
-  if (candidates.empty()) candidates = space_.tensor_tilings(e);
+  std::set<Counts> held;
+  for (const Tiling& t : possible) held.insert(Counts(mesh, t, shape.size()));
+  std::vector<Tiling> near = spread(mesh, shape, prices_.tiling(needed[0]));
+  near.push_back(Tiling(std::vector<int>(near[0].size(), kReplicated)));
+  for (const Tiling& t : near) {
+    if (held.count(Counts(mesh, t, shape.size())) > 0) candidates.push_back(t);
+  }
+  if (candidates.empty()) candidates = possible;
   return it->second = best_of(e, candidates, needed);
 }
 

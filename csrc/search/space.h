@@ -73,6 +73,7 @@ class Space {
   std::vector<int> usable_factors(int node) const;
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;
+  bool held_once(Entry e) const;
   bool is_small(Entry e) const;
   bool touches_whole(Entry e) const;
   std::vector<Tiling> tilings(Entry e, bool replicated, bool owner) const;
