@@ -6,9 +6,6 @@
 namespace soybean {
 namespace {
 
-// Arrangements of one tiling in which a variable with several needs may be held.
-constexpr size_t kArrangements = 1000;
-
 size_t index(int i) { return static_cast<size_t>(i); }
 
 Cost capped(Cost cost) { return kImpossible < cost ? kImpossible : cost; }
@@ -44,6 +41,22 @@ std::vector<Tiling> spread(const Mesh& mesh, const Shape& shape, const Tiling& n
   return out;
 }
 
+// Whether an operator takes the tensor twice and may need it in two tilings (a product
+// of a matrix with itself): where it rests is then not where a single input needs it.
+bool needed_differently(const Space& space, Entry e) {
+  const std::vector<Use>& uses = space.uses(e);
+  for (const Use& a : uses) {
+    if (a.node < 0) continue;
+    const Rule& rule = space.program().rules[index(a.node)];
+    for (const Use& b : uses) {
+      if (!rule.known || b.node != a.node) continue;
+      const TensorRule &one = rule.inputs[a.input], &other = rule.inputs[b.input];
+      if (one.dims != other.dims || one.addend != other.addend) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Domains domains_of(const Space& space, const Filter& filter) {
@@ -62,13 +75,14 @@ Domains domains_of(const Space& space, const Filter& filter) {
     }
     for (size_t k = 0; k < nodes[i].outputs.size(); ++k) {
       const Entry e{node, static_cast<int>(k)};
-      // Inputs of one operator count as one use: they need the tensor together.
+      // Inputs of one operator that are needed alike count as one use.
       std::vector<int> users;
       for (const Use& use : space.uses(e)) {
         const int user = use.node >= 0 ? use.node : -1 - static_cast<int>(use.input);
         if (std::count(users.begin(), users.end(), user) == 0) users.push_back(user);
       }
-      const bool rests = users.size() > 1 || space.is_pinned(e) || (nodes[i].is_variable() && users.empty());
+      const bool rests = users.size() > 1 || needed_differently(space, e) || space.is_pinned(e) ||
+                         (nodes[i].is_variable() && users.empty());
       if (!rests && !(nodes[i].is_variable() && space.is_fixed(e))) continue;
       domains.tensors[e] = space.tensor_tilings(e);
       if (filter.tensors && !space.is_pinned(e)) filter.tensors(e, &domains.tensors[e]);
@@ -208,13 +222,6 @@ Problem::Source Problem::best_source(Entry e, const std::vector<int>& needed) {
   const Mesh& mesh = space_.mesh();
   const std::vector<Tiling> possible = space_.tensor_tilings(e);
   std::vector<Tiling> candidates;
-  if (needed.size() > 1) {  // no one of them tells where the variable is best held
-    for (const Tiling& t : possible) {
-      const std::vector<Tiling> all = arrangements(mesh, t, kArrangements);
-      candidates.insert(candidates.end(), all.begin(), all.end());
-    }
-    return it->second = best_of(e, candidates, needed);
-  }
   std::set<Counts> held;
   for (const Tiling& t : possible) held.insert(Counts(mesh, t, shape.size()));
   std::vector<Tiling> near = spread(mesh, shape, prices_.tiling(needed[0]));

@@ -9,8 +9,8 @@
 //
 // where C doubles if t has a gradient, and of all operators. A tensor with one use
 // rests as the use needs it, which is best as no conversion is dearer than one by
-// way of a third tiling. A parameter with one use rests where the use needs it too,
-// with the cuts that would replicate it spread over a dim.
+// way of a third tiling. A variable with one use rests in the best of its tilings: where
+// the use needs it, with the cuts that would replicate a parameter spread over a dim.
 #ifndef SOYBEAN_SEARCH_PROBLEM_H_
 #define SOYBEAN_SEARCH_PROBLEM_H_
 
