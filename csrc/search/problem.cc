@@ -1,10 +1,14 @@
 #include "search/problem.h"
 
 #include <algorithm>
-#include <set>
 
 namespace soybean {
 namespace {
+
+// A variable that the owner may hold is tried in so many arrangements of each tiling,
+// on so many cuts.
+constexpr size_t kArrangements = 48;
+constexpr int kArrangedCuts = 4;
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -213,23 +217,50 @@ Problem::Source Problem::best_of(Entry e, const std::vector<Tiling>& candidates,
   return best;
 }
 
+// The tilings in which a variable may be held, by a number that is the same for
+// variables alike.
+int Problem::holder(Entry e) {
+  const auto [known, fresh] = holder_of_.emplace(e, -1);
+  if (!fresh) return known->second;
+  std::vector<Tiling> possible = space_.tensor_tilings(e);
+  std::vector<int> key{prices_.kind(e), static_cast<int>(space_.graph().node(e.node).role)};
+  for (const Tiling& t : possible) key.push_back(prices_.number(t));
+  const auto [it, added] = holders_.emplace(key, Holder{});
+  if (added) {
+    Holder& h = it->second;
+    h.number = static_cast<int>(holders_.size()) - 1;
+    for (const Tiling& t : possible) {
+      h.counts.insert(Counts(space_.mesh(), t, space_.graph().type(e).shape.size()));
+      h.owned = h.owned || t.has(kOwner);
+    }
+    h.tilings = std::move(possible);
+    holders_by_number_.push_back(&h);
+  }
+  return known->second = it->second.number;
+}
+
 Problem::Source Problem::best_source(Entry e, const std::vector<int>& needed) {
-  const Node& node = space_.graph().node(e.node);
-  const int like = static_cast<int>(node.role) * 2 + (node.requires_grad ? 1 : 0);
-  const auto [it, fresh] = sources_.emplace(std::make_pair(std::make_pair(prices_.kind(e), like), needed), Source{});
+  const int number = holder(e);
+  const auto [it, fresh] = sources_.emplace(std::make_pair(number, needed), Source{});
   if (!fresh) return it->second;
-  const Shape& shape = node.outputs[0].shape;
+  const Holder& h = *holders_by_number_[index(number)];
+  const Shape& shape = space_.graph().type(e).shape;
   const Mesh& mesh = space_.mesh();
-  const std::vector<Tiling> possible = space_.tensor_tilings(e);
-  std::vector<Tiling> candidates;
-  std::set<Counts> held;
-  for (const Tiling& t : possible) held.insert(Counts(mesh, t, shape.size()));
   std::vector<Tiling> near = spread(mesh, shape, prices_.tiling(needed[0]));
   near.push_back(Tiling(std::vector<int>(near[0].size(), kReplicated)));
+  std::vector<Tiling> candidates;
   for (const Tiling& t : near) {
-    if (held.count(Counts(mesh, t, shape.size())) > 0) candidates.push_back(t);
+    if (h.counts.count(Counts(mesh, t, shape.size())) > 0) candidates.push_back(t);
   }
-  if (candidates.empty()) candidates = possible;
+  // Where the owner comes in, the parts that it has decide, and they may be any.
+  const bool any = h.owned || prices_.tiling(needed[0]).has(kOwner);
+  if (any || candidates.empty()) {
+    const bool arranged = prices_.pricing().exact && mesh.cut_count() <= kArrangedCuts;
+    for (const Tiling& t : h.tilings) {
+      const std::vector<Tiling> all = arranged ? arrangements(mesh, t, kArrangements) : std::vector<Tiling>{t};
+      candidates.insert(candidates.end(), all.begin(), all.end());
+    }
+  }
   return it->second = best_of(e, candidates, needed);
 }
 

@@ -15,6 +15,7 @@
 #define SOYBEAN_SEARCH_PROBLEM_H_
 
 #include <functional>
+#include <set>
 
 #include "search/elimination.h"
 #include "search/prices.h"
@@ -85,6 +86,13 @@ class Problem {
     Cost cost;
     Tiling tiling;
   };
+  struct Holder {
+    int number = 0;
+    std::vector<Tiling> tilings;
+    std::set<Counts> counts;  // of these
+    bool owned = false;       // whether the owner holds all or a part in one of them
+  };
+  int holder(Entry e);
   Source best_source(Entry e, const std::vector<int>& needed);
   Source best_of(Entry e, const std::vector<Tiling>& candidates, const std::vector<int>& needed);
 
@@ -99,7 +107,10 @@ class Problem {
   std::vector<int> result_variable_;
   std::map<Entry, int> tensor_variable_;
   std::map<std::vector<int>, std::shared_ptr<const std::vector<Cost>>> shared_;
-  std::map<std::pair<std::pair<int, int>, std::vector<int>>, Source> sources_;
+  std::map<Entry, int> holder_of_;
+  std::map<std::vector<int>, Holder> holders_;
+  std::vector<const Holder*> holders_by_number_;
+  std::map<std::pair<int, std::vector<int>>, Source> sources_;
 };
 
 }  // namespace soybean
