@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterable, Mapping, Optional, Set, Tuple
 
+import mxnet as mx
 import numpy as np
 
 Shape = Tuple[int, ...]
@@ -51,6 +52,7 @@ def describe(
     InferenceError
         When a shape or a type does not follow from those given.
     """
+    symbol = _with_unique_names(symbol)
     internals = symbol.get_internals()
     known = {**parameters, **inputs}
     names = set(symbol.list_inputs())
@@ -70,6 +72,22 @@ def describe(
         role = "input" if name in inputs else "auxiliary" if name in auxiliary else "parameter"
         graph["variables"][name] = {"role": role, "requires_grad": name in requires_grad}
     return graph
+
+
+def _with_unique_names(symbol):
+    """The symbol with other names for all but the first of the operators of one name: a block that is used twice."""
+    graph = json.loads(symbol.tojson())
+    names = {node["name"] for node in graph["nodes"]}
+    if len(names) == len(graph["nodes"]):
+        return symbol
+    seen: Set[str] = set()
+    for node in graph["nodes"]:
+        name, count = node["name"], 1
+        while node["name"] in seen or (count > 1 and node["name"] in names):
+            count += 1
+            node["name"] = f"{name}_{count}"
+        seen.add(node["name"])
+    return mx.sym.load_json(json.dumps(graph))
 
 
 def _infer(internals, function: str, known: Dict[str, Any]):

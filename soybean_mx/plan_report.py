@@ -48,7 +48,7 @@ def seconds(value: Optional[float]) -> str:
 
 
 def counted(cuts: Sequence[int], choices: Sequence[str]) -> str:
-    """The choices of all cuts, with how many parts each makes.
+    """The choices of all cuts, with how many parts each makes; the order in which they divide is left out.
 
     Parameters
     ----------
@@ -63,7 +63,8 @@ def counted(cuts: Sequence[int], choices: Sequence[str]) -> str:
         For instance ``n x4, m x2``.
     """
     parts: Dict[str, int] = {}
-    for groups, choice in zip(cuts, choices):
+    for groups, text in zip(cuts, choices):
+        choice = text.split("/")[0]
         parts[choice] = parts.get(choice, 1) * groups
     return ", ".join(f"{choice} x{count}" for choice, count in parts.items())
 

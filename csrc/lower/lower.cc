@@ -87,7 +87,8 @@ class Lowering {
     const std::vector<Entry> results = program_.results();
     for (size_t r = 0; r < results.size(); ++r) {
       const Tiling& tiling = plan_.results[r];
-      const Tiles tiles = converted(results[r], tiling);
+      Written written;
+      const Tiles tiles = converted(results[r], tiling, &written);
       for (int device = 0; device < mesh_.devices(); ++device) {
         if (!holds(mesh_, tiling, device)) continue;
         graph_.heads.push_back(tiles[static_cast<size_t>(device)]);
@@ -114,8 +115,9 @@ class Lowering {
     const Node& node = serial().node(index);
     const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(index)];
     std::vector<Tiles> inputs;
+    Written written;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      inputs.push_back(with_halo(index, k, converted(node.inputs[k], needed(index, k))));
+      inputs.push_back(with_halo(index, k, converted(node.inputs[k], needed(index, k), &written)));
     }
     std::vector<Tiles> outputs(node.outputs.size(),
                                Tiles(static_cast<size_t>(mesh_.devices()), kAbsent));
@@ -124,17 +126,19 @@ class Lowering {
       const Entry local = add(local_operator(index, device, inputs));
       for (size_t k = 0; k < outputs.size(); ++k) {
         const Entry out{local.node, static_cast<int>(k)};
-        outputs[k][static_cast<size_t>(device)] = scaled_average(index, device, own_part(index, device, out));
+        const Entry separate = separated(index, own_part(index, device, out));
+        outputs[k][static_cast<size_t>(device)] =
+            scaled_average(index, device, masked(index, device, inputs, separate));
       }
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
       const Entry e{index, static_cast<int>(k)};
       if (used_.count(e) == 0) continue;
-      at_rest_[e] = convert(e, std::move(outputs[k]), made(e), plan_.tensors.at(e), &made_cache_);
+      at_rest_[e] = convert(e, std::move(outputs[k]), made(e), plan_.tensors.at(e));
     }
   }
 
-  ParallelNode local_operator(int index, int device, const std::vector<Tiles>& inputs) const {
+  ParallelNode local_operator(int index, int device, const std::vector<Tiles>& inputs) {
     const Node& node = serial().node(index);
     const Rule& rule = program_.rules[static_cast<size_t>(index)];
     ParallelNode local;
@@ -144,27 +148,31 @@ class Lowering {
     local.attrs = node.attrs;
     local.subgraphs = node.subgraphs;
     bool all_addends = true;
-    for (const Tiles& tiles : inputs) {
-      const Entry tile = tiles[static_cast<size_t>(device)];
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const Entry tile = inputs[k][static_cast<size_t>(device)];
       if (tile == kAbsent) {
         all_addends = false;
       } else {
-        local.inputs.push_back(tile);
+        local.inputs.push_back(merged(index, k, own_indices(index, k, device, tile)));
       }
     }
     for (size_t k = 0; k < node.outputs.size(); ++k) {
-      const Region region = halos(index).made(k, device);
-      local.outputs.push_back({region.shape(), node.outputs[k].itemsize});
+      Shape shape = halos(index).made(k, device).shape();
+      if (rule.known && rule.outputs[k].merged) shape = merged_shape(shape);
+      local.outputs.push_back({shape, node.outputs[k].itemsize});
     }
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
   }
 
-  int64_t own_extent(int index, int factor, int device) const {
+  Range own_range(int index, int factor, int device) const {
     const Rule& rule = program_.rules[static_cast<size_t>(index)];
     return device_range(mesh_, plan_.operators[static_cast<size_t>(index)], factor,
-                        rule.factors[static_cast<size_t>(factor)].size, device)
-        .length();
+                        rule.factors[static_cast<size_t>(factor)].size, device);
+  }
+
+  int64_t own_extent(int index, int factor, int device) const {
+    return own_range(index, factor, device).length();
   }
 
   void restate_attributes(int index, int device, bool all_addends, ParallelNode* local) const {
@@ -172,6 +180,10 @@ class Lowering {
     for (const auto& [key, value] : rule.restated) local->attrs[key] = value;
     for (const auto& [key, extent] : rule.extent_attrs) {
       local->attrs[key] = std::to_string(own_extent(index, extent.factor, device) * extent.block);
+    }
+    for (const auto& [key, start] : rule.start_attrs) {
+      const int64_t begin = own_range(index, start.factor, device).begin;
+      local->attrs[key] = scalar_text(start.first + start.step * static_cast<double>(begin));
     }
     for (const auto& [key, output] : rule.shape_attrs) {
       local->attrs[key] = shape_text(local->outputs[static_cast<size_t>(output)].shape);
@@ -206,6 +218,146 @@ class Lowering {
     return sliced(out, halos(index).made(output, device), own, name, &graph_);
   }
 
+  // ---- indices into a factor (Rule::indices) ----------------------------------
+
+  // A node of one input on the input's device.
+  Entry add_unary(const std::string& op, const std::string& name, Attributes attrs, Entry input) {
+    ParallelNode node;
+    node.op = op;
+    node.name = name;
+    node.device = graph_.nodes[static_cast<size_t>(input.node)].device;
+    node.attrs = std::move(attrs);
+    node.inputs = {input};
+    node.outputs = {type_of(graph_, input)};
+    return add(std::move(node));
+  }
+
+  // Indices as whole numbers that hold every one of them: in float16 or int8 a
+  // difference would be rounded or wrap around.
+  Entry wide_indices(Entry tile, const std::string& name) {
+    const Entry wide = add_unary("Cast", name + "~wide", {{"dtype", "int64"}}, tile);
+    graph_.nodes[static_cast<size_t>(wide.node)].outputs[0].itemsize = 8;
+    return wide;
+  }
+
+  bool is_own_whole(int index, int factor, int device) const {
+    return own_extent(index, factor, device) ==
+           program_.rules[static_cast<size_t>(index)].factors[static_cast<size_t>(factor)].size;
+  }
+
+  std::string index_name(int index, size_t input, int device) const {
+    return tile_name(serial().node(index).name, device) + "~index" + std::to_string(input);
+  }
+
+  // Where input `input` holds indices into a cut factor: counted from the beginning
+  // of the device's range.
+  Entry own_indices(int index, size_t input, int device, Entry tile) {
+    for (const IndexInto& into : program_.rules[static_cast<size_t>(index)].indices) {
+      if (into.input != input || is_own_whole(index, into.factor, device)) continue;
+      const std::string name = index_name(index, input, device);
+      tile = wide_indices(tile, name);
+      const int64_t begin = own_range(index, into.factor, device).begin;
+      if (begin == 0) return tile;
+      return add_unary("_minus_scalar", name, {{"scalar", std::to_string(begin)}}, tile);
+    }
+    return tile;
+  }
+
+  // Output `out` of a device's operator with 0 where the index is another group's.
+  // With a tensor of zeros: MXNet 1.9.1 has where with a number, but not its gradient.
+  Entry masked(int index, int device, const std::vector<Tiles>& inputs, Entry out) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    for (const IndexInto& into : rule.indices) {
+      const Factor& factor = rule.factors[static_cast<size_t>(into.factor)];
+      if (!factor.reduced || is_own_whole(index, into.factor, device)) continue;
+      const Entry tile = inputs[into.input][static_cast<size_t>(device)];
+      const Entry mask = own_mask(index, into, device, tile, out);
+      const std::string name =
+          graph_.nodes[static_cast<size_t>(out.node)].name + "~own" + std::to_string(out.index);
+      const Entry zeros = add_unary("zeros_like", name + "~zeros", {}, out);
+      ParallelNode node;
+      node.op = "_npi_where";
+      node.name = name;
+      node.device = device;
+      node.inputs = {mask, out, zeros};
+      node.outputs = {type_of(graph_, out)};
+      out = add(std::move(node));
+    }
+    return out;
+  }
+
+  // Which indices of a tile belong to the device, shaped to be broadcast to `out`.
+  Entry own_mask(int index, const IndexInto& into, int device, Entry tile, Entry out) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    const std::string name = index_name(index, into.input, device) + "~" + std::to_string(out.index);
+    const Range own = own_range(index, into.factor, device);
+    const Entry wide = wide_indices(tile, name);
+    std::vector<Entry> bounds;  // those inside of the whole range only
+    if (own.begin > 0) {
+      bounds.push_back(add_unary("_greater_equal_scalar", name + "~from",
+                                 {{"scalar", std::to_string(own.begin)}}, wide));
+    }
+    if (own.end < rule.factors[static_cast<size_t>(into.factor)].size) {
+      bounds.push_back(
+          add_unary("_lesser_scalar", name + "~until", {{"scalar", std::to_string(own.end)}}, wide));
+    }
+    Entry mask = bounds[0];
+    if (bounds.size() > 1) {
+      ParallelNode both;
+      both.op = "elemwise_mul";
+      both.name = name + "~both";
+      both.device = device;
+      both.inputs = bounds;
+      both.outputs = {type_of(graph_, wide)};
+      mask = add(std::move(both));
+    }
+    const std::vector<int>& index_dims = rule.inputs[into.input].dims;
+    const std::vector<int>& out_dims = rule.outputs[static_cast<size_t>(out.index)].dims;
+    Shape shape = type_of(graph_, out).shape;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const bool indexed = out_dims[d] != kWhole &&
+                           std::count(index_dims.begin(), index_dims.end(), out_dims[d]) > 0;
+      if (!indexed) shape[d] = 1;
+    }
+    if (shape == type_of(graph_, mask).shape) return mask;
+    return reshaped(mask, shape, name + "~mask");
+  }
+
+  // ---- dims that MXNet's operator has merged (TensorRule::merged) --------------
+
+  static Shape merged_shape(const Shape& shape) {
+    Shape out(shape.begin() + 1, shape.end());
+    out[0] *= shape[0];
+    return out;
+  }
+
+  Entry reshaped(Entry tile, const Shape& shape, const std::string& name) {
+    const Entry out = add_unary("Reshape", name, {{"shape", shape_text(shape)}}, tile);
+    graph_.nodes[static_cast<size_t>(out.node)].outputs[0].shape = shape;
+    return out;
+  }
+
+  // A tile of input `input` as the operator takes it.
+  Entry merged(int index, size_t input, Entry tile) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    if (!rule.known || !rule.inputs[input].merged) return tile;
+    const int device = graph_.nodes[static_cast<size_t>(tile.node)].device;
+    return reshaped(tile, merged_shape(type_of(graph_, tile).shape),
+                    tile_name(serial().node(index).name, device) + "~merged" + std::to_string(input));
+  }
+
+  // What a device's operator gives, with all dims of the serial graph.
+  Entry separated(int index, Entry out) {
+    const Rule& rule = program_.rules[static_cast<size_t>(index)];
+    if (!rule.known || !rule.outputs[static_cast<size_t>(out.index)].merged) return out;
+    const int device = graph_.nodes[static_cast<size_t>(out.node)].device;
+    const Tiling tiling = made({index, out.index});
+    const Region region = device_region(
+        mesh_, tiling, serial().node(index).outputs[static_cast<size_t>(out.index)].shape, device);
+    const std::string& name = graph_.nodes[static_cast<size_t>(out.node)].name;
+    return reshaped(out, region.shape(), name + "~separate" + std::to_string(out.index));
+  }
+
   // A group's average over its range, as its share of the whole average.
   Entry scaled_average(int index, int device, Entry out) {
     const Rule& rule = program_.rules[static_cast<size_t>(index)];
@@ -229,30 +381,26 @@ class Lowering {
 
   // ---- conversions -----------------------------------------------------------
 
-  // Conversions that have been written, by where they started: two that begin
-  // with the same exchanges share them.
-  using Cache = std::map<std::pair<Entry, Tiling>, Tiles>;
+  // The conversions written for one operator, whose inputs share them. Other operators
+  // convert on their own, as the search counts it.
+  using Written = std::map<std::pair<Entry, Tiling>, Tiles>;
 
   // The tiles of `e` as a use needs them.
-  Tiles converted(Entry e, const Tiling& to) {
+  Tiles converted(Entry e, const Tiling& to, Written* written) {
     if (fixed_.count(e) > 0 && plan_.tensors.at(e) != to) {
       throw Error("tensor '" + serial().tensor_name(e) +
                   "' goes into its operator as a variable and must rest as the operator needs it");
     }
-    return convert(e, at_rest_.at(e), plan_.tensors.at(e), to, &rest_cache_);
+    const auto [it, fresh] = written->emplace(std::make_pair(e, to), Tiles{});
+    if (fresh) it->second = convert(e, at_rest_.at(e), plan_.tensors.at(e), to);
+    return it->second;
   }
 
-  Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to, Cache* cache) {
+  Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to) {
     const Shape& shape = serial().type(e).shape;
     for (const Tiling& next : stages(serial().type(e), tiling, to)) {
-      const auto found = cache->find({e, next});
-      if (found == cache->end()) {
-        const std::vector<Region> wanted = device_regions(mesh_, next, shape);
-        tiles = exchange(mesh_, shape, tiling, next, wanted, tiles, exchange_name(e), &graph_);
-        cache->emplace(std::make_pair(e, next), tiles);
-      } else {
-        tiles = found->second;
-      }
+      const std::vector<Region> wanted = device_regions(mesh_, next, shape);
+      tiles = exchange(mesh_, shape, tiling, next, wanted, tiles, exchange_name(e), &graph_);
       tiling = next;
     }
     return tiles;
@@ -281,7 +429,6 @@ class Lowering {
   // variable there (the moving statistics of a fused BatchNorm).
   std::set<Entry> fixed_;
   std::map<Entry, Tiles> at_rest_;
-  Cache made_cache_, rest_cache_;
   std::map<std::tuple<Shape, int, Tiling, Tiling>, std::vector<Tiling>> stages_;
   int exchanges_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 
 namespace soybean {
@@ -58,6 +59,14 @@ std::optional<int64_t> parse_integer(const std::string& text) {
   const long long value = std::strtoll(word.c_str(), nullptr, 10);
   if (errno == ERANGE) return std::nullopt;
   return static_cast<int64_t>(value);
+}
+
+std::optional<double> parse_number(const std::string& text) {
+  const std::string word = trimmed(text);
+  char* end = nullptr;
+  const double value = std::strtod(word.c_str(), &end);
+  if (word.empty() || *end != '\0' || !std::isfinite(value)) return std::nullopt;
+  return value;
 }
 
 std::optional<bool> parse_boolean(const std::string& text) {
@@ -127,6 +136,14 @@ std::optional<int64_t> AttributeReader::optional_integer(const std::string& name
   const auto value = parse_integer(*text);
   if (!value) failed_ = true;
   return value;
+}
+
+double AttributeReader::number(const std::string& name, double fallback) {
+  const std::string* text = find(name);
+  if (text == nullptr) return fallback;
+  const auto value = parse_number(*text);
+  if (!value) failed_ = true;
+  return value.value_or(fallback);
 }
 
 bool AttributeReader::boolean(const std::string& name, bool fallback) {

@@ -30,6 +30,7 @@ class AttributeReader {
   int64_t integer(const std::string& name, int64_t fallback);
   // Absent and "None" are both no value.
   std::optional<int64_t> optional_integer(const std::string& name);
+  double number(const std::string& name, double fallback);
   bool boolean(const std::string& name, bool fallback);
   std::string text(const std::string& name, const std::string& fallback);
   // A tuple; a lone number is a tuple of one. Absent: empty.
@@ -51,6 +52,7 @@ class AttributeReader {
 
 // Parses a whole text; no value when anything in it is not understood.
 std::optional<int64_t> parse_integer(const std::string& text);
+std::optional<double> parse_number(const std::string& text);  // finite
 std::optional<bool> parse_boolean(const std::string& text);
 // `depth`: how deep brackets may nest (1 for a plain tuple).
 std::optional<OptionalIntegers> parse_integers(const std::string& text, int depth);

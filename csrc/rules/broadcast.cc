@@ -48,7 +48,7 @@ Rule broadcast_to_rule(const OperatorView& op) {
   return rule;
 }
 
-// The repeated dims are whole: `size` states their extents.
+// Of repeated dims `size` states the extents: one alone is a factor, several are whole.
 Rule broadcast_axis_rule(const OperatorView& op) {
   if (!has_operands(op, 1, 1)) return Rule();
   const Shape& in = op.inputs[0].shape;
@@ -60,16 +60,42 @@ Rule broadcast_axis_rule(const OperatorView& op) {
     if (axes->count(d) == 0 && in[d] != out[d]) return Rule();
   }
   RuleBuilder rule(op);
-  const Dims dims = rule.dim_factors(out, *axes);
-  return rule.input(dims).output(dims).build();
+  const Dims dims = rule.dim_factors(out, axes->size() == 1 ? DimSet{} : *axes);
+  Dims in_dims = dims;
+  for (size_t d : *axes) in_dims[d] = kWhole;
+  if (axes->size() == 1) rule.extent_attr("size", dims[*axes->begin()]);
+  return rule.input(in_dims).output(dims).build();
+}
+
+// Dims of lhs of extent 1 take the extents of dims of rhs, of which nothing else counts.
+Rule broadcast_like_by_axes(const OperatorView& op, const Integers& lhs_axes, const Integers& rhs_axes) {
+  const Shape& lhs = op.inputs[0].shape;
+  const Shape& rhs = op.inputs[1].shape;
+  if (lhs_axes.size() != rhs_axes.size() || op.outputs[0].shape.size() != lhs.size()) return Rule();
+  if (!axis_indices(lhs_axes, lhs.size()) || !axis_indices(rhs_axes, rhs.size())) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.outputs[0].shape);
+  Dims lhs_dims = dims, rhs_dims(rhs.size(), kWhole);
+  for (size_t i = 0; i < lhs_axes.size(); ++i) {
+    const size_t dim = *axis_index(lhs_axes[i], lhs.size());
+    if (lhs[dim] != 1) return Rule();
+    lhs_dims[dim] = kWhole;
+    rhs_dims[*axis_index(rhs_axes[i], rhs.size())] = dims[dim];
+  }
+  for (size_t d = 0; d < rhs.size(); ++d) {
+    if (rhs_dims[d] == kWhole) rhs_dims[d] = rule.same_factor("l" + std::to_string(d), rhs[d]);
+  }
+  return rule.input(lhs_dims).input(rhs_dims).output(dims).build();
 }
 
 // lhs takes the shape of rhs.
 Rule broadcast_like_rule(const OperatorView& op) {
   if (!has_operands(op, 2, 1)) return Rule();
   AttributeReader attrs(op.node.attrs);
-  const bool by_axes = attrs.optional_integers("lhs_axes") || attrs.optional_integers("rhs_axes");
-  if (attrs.failed() || by_axes) return Rule();
+  const auto lhs_axes = attrs.optional_integers("lhs_axes");
+  const auto rhs_axes = attrs.optional_integers("rhs_axes");
+  if (attrs.failed() || lhs_axes.has_value() != rhs_axes.has_value()) return Rule();
+  if (lhs_axes) return broadcast_like_by_axes(op, *lhs_axes, *rhs_axes);
   if (op.inputs[1].shape != op.outputs[0].shape) return Rule();
   return broadcast_rule(op);
 }
@@ -100,6 +126,37 @@ Rule constant_rule(const OperatorView& op) {
   return rule.shape_attr("shape", 0).build();
 }
 
+// start, start + step, ... along one dim of an operand, of which only the extent counts.
+Rule arange_like_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const auto dim = attrs.optional_integer("axis");
+  const double start = attrs.number("start", 0);
+  const double step = attrs.number("step", 1);
+  const int64_t repeat = attrs.integer("repeat", 1);
+  if (attrs.failed() || !dim || repeat != 1 || !has_operands(op, 1, 1)) return Rule();
+  const Shape& in = op.inputs[0].shape;
+  const auto axis = axis_index(*dim, in.size());
+  if (!axis) return Rule();
+  RuleBuilder rule(op);
+  Dims dims;
+  for (size_t d = 0; d < in.size(); ++d) {
+    const std::string name = d == 0 ? "n" : "d" + std::to_string(d);
+    dims.push_back(d == *axis ? rule.factor(name, in[d]) : rule.same_factor(name, in[d]));
+  }
+  rule.start_attr("start", dims[*axis], start, step);
+  return rule.input(dims).output({dims[*axis]}).build();
+}
+
+// Constants with another value at every place, which attributes state as a whole:
+// every group makes all of it.
+Rule whole_constant_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const std::string device = attrs.text("ctx", "");
+  if (!has_operands(op, 0, 1) || (!device.empty() && device != "None")) return Rule();
+  RuleBuilder rule(op);
+  return rule.output(Dims(op.outputs[0].shape.size(), kWhole)).build();
+}
+
 const char* const kBroadcast[] = {
     "broadcast_add", "broadcast_sub", "broadcast_mul", "broadcast_div", "broadcast_mod",
     "broadcast_power", "broadcast_maximum", "broadcast_minimum", "broadcast_hypot", "broadcast_equal",
@@ -114,6 +171,11 @@ const char* const kBroadcast[] = {
 
 }  // namespace
 
+bool is_broadcasting(const std::string& op) {
+  const auto found = rule_registry().find(op);
+  return found != rule_registry().end() && found->second == broadcast_rule;
+}
+
 void register_broadcast_rules(RuleRegistry* registry) {
   for (const char* name : kBroadcast) (*registry)[name] = broadcast_rule;
   (*registry)["broadcast_to"] = broadcast_to_rule;
@@ -121,8 +183,12 @@ void register_broadcast_rules(RuleRegistry* registry) {
   (*registry)["broadcast_axis"] = broadcast_axis_rule;
   (*registry)["broadcast_like"] = broadcast_like_rule;
   (*registry)["where"] = where_rule;
+  (*registry)["_contrib_arange_like"] = arange_like_rule;
   for (const char* name : {"_zeros", "_ones", "_full", "_npi_zeros", "_npi_ones"}) {
     (*registry)[name] = constant_rule;
+  }
+  for (const char* name : {"_arange", "_npi_arange", "_eye", "_npi_eye", "_linspace", "_npi_linspace"}) {
+    (*registry)[name] = whole_constant_rule;
   }
 }
 

@@ -71,6 +71,11 @@ const char* const kElementwise[] = {
 
 }  // namespace
 
+bool is_elementwise(const std::string& op) {
+  const auto found = rule_registry().find(op);
+  return found != rule_registry().end() && found->second == elementwise_rule;
+}
+
 void register_elementwise_rules(RuleRegistry* registry) {
   for (const char* name : kElementwise) (*registry)[name] = elementwise_rule;
   (*registry)["_contrib_div_sqrt_dim"] = div_sqrt_dim_rule;

@@ -14,6 +14,14 @@ namespace soybean {
 
 using RuleRegistry = std::map<std::string, RuleFunction>;
 
+// Whether all operands have one shape and every dim is for itself.
+bool is_elementwise(const std::string& op);
+// The same, but operands may be repeated along dims.
+bool is_broadcasting(const std::string& op);
+// Interleaved attention: from queries and keys to scores, and from weights to values.
+bool is_interleaved_scores(const std::string& op);
+bool is_interleaved_context(const std::string& op);
+
 void register_elementwise_rules(RuleRegistry* registry);
 void register_broadcast_rules(RuleRegistry* registry);
 void register_dense_rules(RuleRegistry* registry);
@@ -32,6 +40,8 @@ void register_loss_rules(RuleRegistry* registry);
 void register_indexing_rules(RuleRegistry* registry);
 void register_sequence_rules(RuleRegistry* registry);
 void register_dropout_rules(RuleRegistry* registry);
+void register_attention_rules(RuleRegistry* registry);
+void register_recurrent_rules(RuleRegistry* registry);
 
 }  // namespace soybean
 

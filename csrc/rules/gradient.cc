@@ -6,7 +6,7 @@ namespace soybean {
 
 bool stops_gradient(const std::string& op) {
   static const std::set<std::string> operators = {
-      "BlockGrad",     "argmax",       "argmin",        "argmax_channel", "argsort",
+      "BlockGrad",     "_contrib_arange_like", "argmax",       "argmin",        "argmax_channel", "argsort",
       "ceil",          "fix",          "floor",         "one_hot",        "ones_like",
       "rint",          "round",        "shape_array",   "sign",           "size_array",
       "trunc",         "zeros_like",   "_npi_argmax",   "_npi_argmin",    "_npi_ceil",

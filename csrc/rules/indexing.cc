@@ -1,5 +1,6 @@
-// Operators that pick elements by index: the dim that is indexed is whole, for
-// an index counts from its beginning; the dims of the indices are factors.
+// Operators that pick elements by index: the dims of the indices are factors.
+// So is the dim that is indexed, where MXNet clips indices to it (see IndexInto);
+// it is whole where an index that is out of range means something else.
 #include <algorithm>
 
 #include "rules/attributes.h"
@@ -23,20 +24,25 @@ Dims index_factors(RuleBuilder* rule, const Shape& indices, const std::string& f
   return dims;
 }
 
-// indices[n, ...] weight[v, o] -> out[n, ..., o]
+// indices[n, ...] weight[v, o] -> out[n, ..., o], a sum over v
 Rule embedding_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
+  const int64_t input_dim = attrs.integer("input_dim");
   const int64_t output_dim = attrs.integer("output_dim");
   // A sparse gradient is neither sliced nor summed by the tiled graph.
   const bool sparse = attrs.boolean("sparse_grad", false);
   if (attrs.failed() || sparse || !has_operands(op, 2, 1)) return Rule();
   RuleBuilder rule(op);
   const Dims indices = index_factors(&rule, op.inputs[0].shape, "n");
+  const int v = rule.reduced_factor("v", input_dim);
   const int o = rule.factor("o", output_dim);
   Dims out = indices;
   out.push_back(o);
-  return rule.input(indices).input({kWhole, o}).output(out).extent_attr("output_dim", o).build();
+  rule.input(indices).input({v, o}).output(out).index_into(0, v);
+  return rule.extent_attr("input_dim", v).extent_attr("output_dim", o).build();
 }
+
+bool clips(AttributeReader* attrs) { return attrs->text("mode", "clip") == "clip"; }
 
 // Dim `axis` of the data is replaced by the dims of the indices.
 Rule take_rule(const OperatorView& op) {
@@ -47,8 +53,12 @@ Rule take_rule(const OperatorView& op) {
   const auto axis = axis_index(dim, data.size());
   if (!axis) return Rule();
   RuleBuilder rule(op);
-  const Dims data_dims = rule.dim_factors(data, {*axis});
+  Dims data_dims = rule.dim_factors(data, {*axis});
   const Dims indices = index_factors(&rule, op.inputs[1].shape, "i");
+  if (clips(&attrs) && !indices.empty()) {
+    data_dims[*axis] = rule.reduced_factor("v", data[*axis]);
+    rule.index_into(1, data_dims[*axis]);
+  }
   Dims out = data_dims;
   const auto at = out.erase(out.begin() + static_cast<std::ptrdiff_t>(*axis));
   out.insert(at, indices.begin(), indices.end());
@@ -70,7 +80,12 @@ Rule pick_rule(const OperatorView& op) {
   Dims without_axis = dims;
   without_axis.erase(without_axis.begin() + static_cast<std::ptrdiff_t>(*axis));
   const bool index_keeps_axis = op.inputs[1].shape.size() == data.size();
-  rule.input(dims).input(index_keeps_axis ? dims : without_axis);
+  Dims data_dims = dims;
+  if (clips(&attrs)) {
+    data_dims[*axis] = rule.reduced_factor("v", data[*axis]);
+    rule.index_into(1, data_dims[*axis]);
+  }
+  rule.input(data_dims).input(index_keeps_axis ? dims : without_axis);
   // A vector without its only dim has shape (1,) outside NumPy's semantics.
   Dims out = keepdims ? dims : without_axis;
   if (out.empty() && op.outputs[0].shape.size() == 1) out.push_back(kWhole);
@@ -85,14 +100,17 @@ Rule batch_take_rule(const OperatorView& op) {
   return rule.input({n, kWhole}).input({n}).output({n}).build();
 }
 
-// indices[n, ...] -> out[n, ..., depth]
+// indices[n, ...] -> out[n, ..., v]. An index out of range is hot nowhere.
 Rule one_hot_rule(const OperatorView& op) {
-  if (!has_operands(op, 1, 1)) return Rule();
+  AttributeReader attrs(op.node.attrs);
+  const int64_t depth = attrs.integer("depth");
+  if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
   RuleBuilder rule(op);
   const Dims indices = index_factors(&rule, op.inputs[0].shape, "n");
+  const int v = rule.factor("v", depth);
   Dims out = indices;
-  out.push_back(kWhole);
-  return rule.input(indices).output(out).build();
+  out.push_back(v);
+  return rule.input(indices).output(out).index_into(0, v).extent_attr("depth", v).build();
 }
 
 // data[k dims that are indexed, ...] indices[k, ...] -> the dims of the indices

@@ -34,31 +34,51 @@ Rule global_sum_rule(const OperatorView& op, bool average) {
   return rule.input(data).output(out).build();
 }
 
-Rule windowed_rule(const OperatorView& op, const std::string& type, AttributeReader* attrs) {
-  const std::string convention = attrs->text("pooling_convention", "valid");
-  const WindowSizes sizes{attrs->integers("kernel"), attrs->integers("stride"),
-                          attrs->integers("pad"), {}, convention == "full"};
-  const bool known = (type == "max" || type == "avg" || type == "sum") &&
-                     (convention == "valid" || convention == "full");
-  if (attrs->failed()) return Rule();
-  const Shape& in = op.inputs[0].shape;
-  const Shape& out = op.outputs[0].shape;
-  if (!known || sizes.kernel.size() + 2 != in.size() || out.size() != in.size()) {
-    return whole_images_rule(op);
+// Whether every window ends within the padding, so that "full" is "valid".
+bool ends_within(const Shape& in, const WindowSizes& sizes) {
+  for (size_t d = 2; d < in.size(); ++d) {
+    const size_t i = d - 2;
+    const int64_t stride = i < sizes.stride.size() ? sizes.stride[i] : 1;
+    const int64_t pad = i < sizes.pad.size() ? sizes.pad[i] : 0;
+    if (stride < 1 || (in[d] % stride + 2 * (pad % stride) - sizes.kernel[i] % stride) % stride != 0) return false;
   }
+  return true;
+}
+
+Rule windowed_rule(const OperatorView& op, const WindowSizes& sizes, bool restate_valid) {
   auto windows = image_windows(op, sizes);
   DimSet whole;
-  for (size_t d = 2; d < in.size(); ++d) {
+  for (size_t d = 2; d < windows.size(); ++d) {
     if (!windows[d]) whole.insert(d);
   }
   RuleBuilder rule(op);
-  const Dims dims = rule.image_factors(out, 1, whole);
-  for (size_t d = 2; d < in.size(); ++d) {
+  const Dims dims = rule.image_factors(op.outputs[0].shape, 1, whole);
+  for (size_t d = 2; d < windows.size(); ++d) {
     if (!windows[d]) continue;
     windows[d]->factor = dims[d];
     rule.window(*windows[d]);
   }
+  if (restate_valid) rule.restate("pooling_convention", "valid");
   return rule.input(dims).output(dims).build();
+}
+
+Rule local_rule(const OperatorView& op, const std::string& type, AttributeReader* attrs) {
+  const std::string convention = attrs->text("pooling_convention", "valid");
+  WindowSizes sizes{attrs->integers("kernel"), attrs->integers("stride"), attrs->integers("pad"),
+                    {}, convention == "full"};
+  if (attrs->failed()) return Rule();
+  const size_t rank = op.inputs[0].shape.size();
+  if (sizes.kernel.size() + 2 != rank || op.outputs[0].shape.size() != rank ||
+      (type != "max" && type != "avg" && type != "sum") ||
+      (convention != "valid" && convention != "full")) {
+    return whole_images_rule(op);
+  }
+  if (type != "avg" || !sizes.round_up) return windowed_rule(op, sizes, false);
+  // What an average is divided by where a window ends beyond the padding differs
+  // between MXNet's implementations, and which one it takes depends on the extents.
+  if (!ends_within(op.inputs[0].shape, sizes)) return whole_images_rule(op);
+  sizes.round_up = false;
+  return windowed_rule(op, sizes, true);
 }
 
 Rule pooling_rule(const OperatorView& op) {
@@ -69,7 +89,7 @@ Rule pooling_rule(const OperatorView& op) {
   if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
   if (layout != "None" && layout != "NCW" && layout != "NCHW" && layout != "NCDHW") return Rule();
   if (global && (type == "sum" || type == "avg")) return global_sum_rule(op, type == "avg");
-  return global ? whole_images_rule(op) : windowed_rule(op, type, &attrs);
+  return global ? whole_images_rule(op) : local_rule(op, type, &attrs);
 }
 
 Rule resize_rule(const OperatorView& op) {

@@ -23,6 +23,8 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_indexing_rules(&all);
     register_sequence_rules(&all);
     register_dropout_rules(&all);
+    register_attention_rules(&all);
+    register_recurrent_rules(&all);
     return all;
   }();
   return registry;

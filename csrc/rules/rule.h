@@ -23,11 +23,15 @@ namespace soybean {
 // A dim that no factor runs along: every group holds all of it.
 constexpr int kWhole = -1;
 
-// Every output of a rule carries the factor, or none does (then it is reduced).
+// Every output of a rule carries the factor, or none does (then it is reduced, or
+// `same`).
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided
   bool reduced = false;  // no output dim carries it: cutting it leaves partial sums
+  // No output depends on it, so that every group computes the same: an operator that
+  // asks for the extents of its input only need not have all of it.
+  bool same = false;
   // Whether every part must have the same length. True when some tensor dim is
   // a multiple of this factor (dims[d] = factor, extent = size * block, block > 1),
   // where parts of unequal length would not line up with that dim's own tiles.
@@ -64,6 +68,8 @@ struct TensorRule {
   // factor is cut, the operand exists on the first group alone, and the other
   // groups run the operator without it (see Rule::without_addends).
   bool addend = false;
+  // MXNet's operator has dims 0 and 1 as one dim; every group's part is reshaped.
+  bool merged = false;
 };
 
 // What an attribute that states an extent becomes in a group: the length of the
@@ -72,6 +78,23 @@ struct TensorRule {
 struct Extent {
   int factor = 0;  // index into Rule::factors
   int64_t block = 1;
+};
+
+// What an attribute that states the first number of a series becomes in a group:
+// `first`, and `step` more for each index before the group's range of the factor.
+struct SeriesStart {
+  int factor = 0;  // index into Rule::factors
+  double first = 0, step = 1;
+};
+
+// An input that holds indices into a factor's range. A group whose range of the
+// factor begins at b is given the indices less b. Where the factor is reduced, an
+// output element whose index belongs to another group counts as 0 (each element is
+// then one group's alone); an index below 0 belongs to the first group and one
+// behind the end to the last, as MXNet clips them.
+struct IndexInto {
+  size_t input = 0;
+  int factor = 0;  // index into Rule::factors
 };
 
 struct Rule {
@@ -86,6 +109,9 @@ struct Rule {
   // Attributes that state a whole shape: their value becomes the group's shape
   // of that output, as "(2, 3)" (shape of reshape -> output 0).
   std::map<std::string, int> shape_attrs;
+  // Attributes that state the start of a series along a factor (start of arange_like).
+  std::map<std::string, SeriesStart> start_attrs;
+  std::vector<IndexInto> indices;
   // Attributes that a group is given in place of the node's own, to state the
   // same thing in a form that does not depend on the group's extents (squeeze
   // of all dims of extent 1 must not remove a dim that became 1 by a cut).

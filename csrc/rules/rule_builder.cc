@@ -19,6 +19,12 @@ int RuleBuilder::reduced_factor(const std::string& name, int64_t size) {
   return index;
 }
 
+int RuleBuilder::same_factor(const std::string& name, int64_t size) {
+  const int index = factor(name, size);
+  rule_.factors.back().same = true;
+  return index;
+}
+
 Dims RuleBuilder::dim_factors(const Shape& shape, const DimSet& whole) {
   Dims dims;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -38,17 +44,27 @@ Dims RuleBuilder::image_factors(const Shape& shape, size_t channel, const DimSet
 }
 
 RuleBuilder& RuleBuilder::input(Dims dims) {
-  rule_.inputs.push_back({std::move(dims), false});
+  rule_.inputs.push_back({std::move(dims), false, false});
   return *this;
 }
 
 RuleBuilder& RuleBuilder::addend(Dims dims) {
-  rule_.inputs.push_back({std::move(dims), true});
+  rule_.inputs.push_back({std::move(dims), true, false});
   return *this;
 }
 
 RuleBuilder& RuleBuilder::output(Dims dims) {
-  rule_.outputs.push_back({std::move(dims), false});
+  rule_.outputs.push_back({std::move(dims), false, false});
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::merged_input(size_t index) {
+  rule_.inputs[index].merged = true;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::merged_output(size_t index) {
+  rule_.outputs[index].merged = true;
   return *this;
 }
 
@@ -60,6 +76,16 @@ RuleBuilder& RuleBuilder::window(const Window& window) {
 
 RuleBuilder& RuleBuilder::extent_attr(const std::string& name, int factor, int64_t block) {
   rule_.extent_attrs[name] = {factor, block};
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::start_attr(const std::string& name, int factor, double first, double step) {
+  rule_.start_attrs[name] = {factor, first, step};
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::index_into(size_t input, int factor) {
+  rule_.indices.push_back({input, factor});
   return *this;
 }
 
@@ -149,23 +175,25 @@ bool RuleBuilder::outputs_agree() const {
     auto carries = [f](const TensorRule& operand) {
       return std::count(operand.dims.begin(), operand.dims.end(), static_cast<int>(f)) > 0;
     };
-    const bool reduced = rule_.factors[f].reduced;
+    const bool absent = rule_.factors[f].reduced || rule_.factors[f].same;
     for (const TensorRule& output : rule_.outputs) {
-      if (carries(output) == reduced) return false;
+      if (carries(output) == absent) return false;
     }
-    if (reduced && std::none_of(rule_.inputs.begin(), rule_.inputs.end(), carries)) return false;
+    if (absent && std::none_of(rule_.inputs.begin(), rule_.inputs.end(), carries)) return false;
   }
   return true;
 }
 
 // The sample dim is dim 0 of the first output; where that is reduced away (the
-// mean of a loss), it is dim 0 of the first input.
+// mean of a loss) or of no account, it is dim 0 of the first input.
 void RuleBuilder::mark_batch() {
   if (rule_.inputs.empty() || rule_.outputs.empty()) return;
   const Dims& in = rule_.inputs[0].dims;
   const Dims& out = rule_.outputs[0].dims;
   const int leading = out.empty() ? kWhole : out[0];
-  if (leading != kWhole) {
+  if (!in.empty() && in[0] != kWhole && rule_.factors[static_cast<size_t>(in[0])].same) {
+    rule_.factors[static_cast<size_t>(in[0])].batch = true;
+  } else if (leading != kWhole) {
     if (std::count(in.begin(), in.end(), leading) > 0) {
       rule_.factors[static_cast<size_t>(leading)].batch = true;
     }

@@ -34,6 +34,8 @@ class RuleBuilder {
   int factor(const std::string& name, int64_t size);
   // A factor over which the outputs are sums.
   int reduced_factor(const std::string& name, int64_t size);
+  // A factor that the outputs do not depend on; its index.
+  int same_factor(const std::string& name, int64_t size);
   // One factor for each dim of `shape` but those of `whole`, which are kWhole.
   // Dim 0 is called "n", dim i "di".
   Dims dim_factors(const Shape& shape, const DimSet& whole = {});
@@ -45,7 +47,11 @@ class RuleBuilder {
   RuleBuilder& output(Dims dims);
   // Along a dim of an input; the factor's size must be the output extent.
   RuleBuilder& window(const Window& window);
+  RuleBuilder& merged_input(size_t index);  // see TensorRule::merged
+  RuleBuilder& merged_output(size_t index);
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
+  RuleBuilder& start_attr(const std::string& name, int factor, double first, double step);
+  RuleBuilder& index_into(size_t input, int factor);
   RuleBuilder& shape_attr(const std::string& name, int output);
   RuleBuilder& restate(const std::string& name, const std::string& value);
   RuleBuilder& without_addends(const std::string& name, const std::string& value);

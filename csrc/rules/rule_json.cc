@@ -10,6 +10,7 @@ Json factor_json(const Factor& factor) {
   json.set("name", factor.name);
   json.set("size", factor.size);
   json.set("reduced", factor.reduced);
+  json.set("same", factor.same);
   json.set("even", factor.even);
   json.set("batch", factor.batch);
   json.set("spatial", factor.spatial);
@@ -24,6 +25,7 @@ Json operands_json(const std::vector<TensorRule>& operands) {
     Json item = Json::object();
     item.set("dims", dims);
     item.set("addend", operand.addend);
+    item.set("merged", operand.merged);
     json.push(item);
   }
   return json;
@@ -71,6 +73,23 @@ std::string rule_json(const Rule& rule) {
   Json shapes = Json::object();
   for (const auto& attr : rule.shape_attrs) shapes.set(attr.first, attr.second);
 
+  Json indices = Json::array();
+  for (const IndexInto& item : rule.indices) {
+    Json value = Json::object();
+    value.set("input", static_cast<int64_t>(item.input));
+    value.set("factor", item.factor);
+    indices.push(value);
+  }
+
+  Json starts = Json::object();
+  for (const auto& start : rule.start_attrs) {
+    Json value = Json::object();
+    value.set("factor", start.second.factor);
+    value.set("first", start.second.first);
+    value.set("step", start.second.step);
+    starts.set(start.first, value);
+  }
+
   Json json = Json::object();
   json.set("known", rule.known);
   json.set("factors", factors);
@@ -79,6 +98,8 @@ std::string rule_json(const Rule& rule) {
   json.set("windows", windows_json(rule.windows));
   json.set("extent_attrs", extents_json(rule.extent_attrs));
   json.set("shape_attrs", shapes);
+  json.set("start_attrs", starts);
+  json.set("indices", indices);
   json.set("restated", attributes_json(rule.restated));
   json.set("without_addends", attributes_json(rule.without_addends));
   json.set("average", rule.average);

@@ -42,20 +42,34 @@ Rule slice_axis_rule(const OperatorView& op) {
   attrs.optional_integer("end");
   if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
   const auto axis = axis_index(dim, op.inputs[0].shape.size());
-  return axis ? rule_with_whole_dims(op, {*axis}) : Rule();
+  if (!axis) return Rule();
+  if (op.inputs[0].shape != op.outputs[0].shape) return rule_with_whole_dims(op, {*axis});
+  Rule rule = rule_with_whole_dims(op, {});  // takes all that there is
+  if (rule.known) rule.restated = {{"begin", "0"}, {"end", "None"}};
+  return rule;
 }
 
-// The second operand gives the extents of the sliced dims, all without `axes`.
+// The second operand gives the extents of the sliced dims, all without `axes`. Of a
+// dim that is as long in both nothing is cut off.
 Rule slice_like_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const Integers axes = attrs.integers("axes");
   if (attrs.failed() || !has_operands(op, 2, 1)) return Rule();
   const Shape& in = op.inputs[0].shape;
+  const Shape& like = op.inputs[1].shape;
   const auto sliced = axis_indices(axes, in.size());
-  if (!sliced || sliced->empty()) return Rule();
+  if (!sliced || sliced->empty() || *sliced->rbegin() >= like.size()) return Rule();
+  DimSet whole;
+  for (size_t d : *sliced) {
+    if (in[d] != like[d]) whole.insert(d);
+  }
   RuleBuilder rule(op);
-  const Dims dims = rule.dim_factors(in, *sliced);
-  return rule.input(dims).input(Dims(op.inputs[1].shape.size(), kWhole)).output(dims).build();
+  const Dims dims = rule.dim_factors(in, whole);
+  Dims like_dims(like.size(), kWhole);
+  for (size_t d = 0; d < like.size(); ++d) {
+    like_dims[d] = sliced->count(d) > 0 ? dims[d] : rule.same_factor("l" + std::to_string(d), like[d]);
+  }
+  return rule.input(dims).input(like_dims).output(dims).build();
 }
 
 // Several outputs, each a part of dim `axis` (which is gone when it is squeezed).

@@ -49,8 +49,11 @@ class Ordering {
 
   void connect(const std::vector<int>& variables) {
     for (const int a : variables) {
+      std::vector<int>& around = neighbours_[index(a)];
       for (const int b : variables) {
-        if (a != b) neighbours_[index(a)].insert(b);
+        if (a == b) continue;
+        const auto at = std::lower_bound(around.begin(), around.end(), b);
+        if (at == around.end() || *at != b) around.insert(at, b);
       }
     }
   }
@@ -64,10 +67,12 @@ class Ordering {
   // The entries of the pairs that eliminating v would newly connect.
   double fill(int v) const {
     double n = 0;
-    const std::set<int>& around = neighbours_[index(v)];
-    for (auto a = around.begin(); a != around.end(); ++a) {
-      for (auto b = std::next(a); b != around.end(); ++b) {
-        if (neighbours_[index(*a)].count(*b) == 0) n += static_cast<double>(domains_[index(*a)]) * domains_[index(*b)];
+    const std::vector<int>& around = neighbours_[index(v)];
+    for (size_t i = 0; i < around.size(); ++i) {
+      const std::vector<int>& of_first = neighbours_[index(around[i])];
+      for (size_t j = i + 1; j < around.size(); ++j) {
+        if (std::binary_search(of_first.begin(), of_first.end(), around[j])) continue;
+        n += static_cast<double>(domains_[index(around[i])]) * domains_[index(around[j])];
       }
     }
     return n;
@@ -80,20 +85,25 @@ class Ordering {
   }
 
   void eliminate(int v) {
-    const std::set<int> around = std::move(neighbours_[index(v)]);
+    const std::vector<int> around = std::move(neighbours_[index(v)]);
     neighbours_[index(v)].clear();
-    for (const int u : around) neighbours_[index(u)].erase(v);
-    connect(std::vector<int>(around.begin(), around.end()));
-    std::set<int> changed = around;
+    for (const int u : around) {
+      std::vector<int>& of_other = neighbours_[index(u)];
+      of_other.erase(std::lower_bound(of_other.begin(), of_other.end(), v));
+    }
+    connect(around);
+    std::vector<int> changed = around;
     if (least_fill_) {
-      for (const int u : around) changed.insert(neighbours_[index(u)].begin(), neighbours_[index(u)].end());
+      for (const int u : around) changed.insert(changed.end(), neighbours_[index(u)].begin(), neighbours_[index(u)].end());
+      std::sort(changed.begin(), changed.end());
+      changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
     }
     for (const int u : changed) push(u);
   }
 
   const std::vector<int>& domains_;
   const bool least_fill_;
-  std::vector<std::set<int>> neighbours_;
+  std::vector<std::vector<int>> neighbours_;  // ascending
   std::vector<double> score_;
   std::priority_queue<Scored, std::vector<Scored>, std::greater<Scored>> queue_;
 };
@@ -176,7 +186,7 @@ class Rows {
   std::vector<Member> members_;
 };
 
-double entries_of(const std::vector<int>& domains, const std::set<int>& scope) {
+double entries_of(const std::vector<int>& domains, const std::vector<int>& scope) {
   double n = 1;
   for (const int v : scope) n *= domains[index(v)];
   return n;
@@ -250,9 +260,10 @@ class Elimination {
 
   // The tables of v, together where that stays within the limit.
   std::vector<std::vector<int>> groups(int v) {
+    std::vector<int> tables = std::move(by_variable_[index(v)]);
+    if (entries_of(domains_, scope_of(tables)) <= static_cast<double>(limit_)) return {tables};
     std::vector<std::vector<int>> out;
     std::vector<std::set<int>> scopes;
-    std::vector<int> tables = by_variable_[index(v)];
     std::stable_sort(tables.begin(), tables.end(), [this](int a, int b) {
       return tables_[index(a)].costs->size() > tables_[index(b)].costs->size();
     });
@@ -262,7 +273,7 @@ class Elimination {
       for (; g < out.size(); ++g) {
         std::set<int> together = scopes[g];
         together.insert(own.begin(), own.end());
-        if (entries_of(domains_, together) > static_cast<double>(limit_)) continue;
+        if (entries_of(domains_, {together.begin(), together.end()}) > static_cast<double>(limit_)) continue;
         scopes[g] = std::move(together);
         break;
       }
@@ -273,20 +284,28 @@ class Elimination {
       out[g].push_back(t);
     }
     exact_ = exact_ && out.size() <= 1;
-    if (out.empty()) out.emplace_back();
     return out;
+  }
+
+  // The variables of some tables, ascending.
+  std::vector<int> scope_of(const std::vector<int>& tables) const {
+    std::vector<int> scope;
+    for (const int t : tables) {
+      scope.insert(scope.end(), tables_[index(t)].variables.begin(), tables_[index(t)].variables.end());
+    }
+    std::sort(scope.begin(), scope.end());
+    scope.erase(std::unique(scope.begin(), scope.end()), scope.end());
+    return scope;
   }
 
   void run(int v, const std::vector<int>& group) {
     Bucket bucket;
     bucket.variable = v;
     bucket.tables = group;
-    std::set<int> scope;
-    for (const int t : group) scope.insert(tables_[index(t)].variables.begin(), tables_[index(t)].variables.end());
-    scope.erase(v);
-    bucket.scope.assign(scope.begin(), scope.end());
+    bucket.scope = scope_of(group);
+    bucket.scope.erase(std::remove(bucket.scope.begin(), bucket.scope.end(), v), bucket.scope.end());
     std::sort(bucket.scope.begin(), bucket.scope.end(), [this](int a, int b) { return earlier()(b, a); });
-    width_ = std::max(width_, static_cast<int>(scope.size()) + 1);
+    width_ = std::max(width_, static_cast<int>(bucket.scope.size()) + 1);
 
     Rows rows = rows_of(bucket);
     std::vector<int64_t> least(rows.count());

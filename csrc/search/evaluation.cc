@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "search/halo.h"
+
 namespace soybean {
 namespace {
+
+// Devices up to which the messages of every conversion are counted one by one.
+constexpr int kCountedDevices = 64;
 
 class Evaluator {
  public:
@@ -50,12 +55,20 @@ class Evaluator {
       if (!space_.uses(e).empty()) convert(e, made, plan_.tensors.at(e), -1, -1);
     }
     out_.memory.activations += outputs;
+    const Cost halo = halo_cost(program, space_.mesh(), node, cuts);
+    const int ways = halo_ways(program, node);
+    out_.halo_bytes += halo.bytes * ways;
+    out_.forward_bytes += halo.bytes;
+    out_.backward_bytes += halo.bytes * (ways - 1);
+    out_.messages += halo.messages;
     int64_t operands = outputs;
     for (size_t k = 0; k < n.inputs.size(); ++k) {
       operands += tile_bytes(space_.mesh(), space_.graph().type(n.inputs[k]), input_tiling(rule, k, cuts));
     }
     out_.memory.workspace = std::max(out_.memory.workspace, operands);
     if (pricing_.machine != nullptr) {
+      out_.communication_seconds +=
+          halo_seconds(program, space_.mesh(), *pricing_.machine, node, cuts, halo.bytes * ways);
       out_.compute_seconds += compute_seconds(program, space_.mesh(), *pricing_.machine, node, cuts);
     }
   }
@@ -97,7 +110,14 @@ class Evaluator {
   Cost moved(const TensorType& type, const Tiling& from, const Tiling& to) {
     const auto key = std::make_pair(std::make_pair(type.shape, type.itemsize), std::make_pair(from, to));
     const auto [it, fresh] = known_.emplace(key, Cost{});
-    if (fresh) it->second = conversion(space_.mesh(), type, from, to).cost;
+    if (!fresh) return it->second;
+    const Mesh& mesh = space_.mesh();
+    const size_t rank = type.shape.size();
+    // On very many devices, where the bound says the same, without a look at each.
+    const bool at_bound = mesh.devices() > kCountedDevices && is_aligned(from, to, rank) &&
+                          is_even(mesh, type.shape, from, to);
+    it->second = at_bound ? conversion_bound(mesh, type, Counts(mesh, from, rank), Counts(mesh, to, rank))
+                          : conversion(mesh, type, from, to).cost;
     return it->second;
   }
 

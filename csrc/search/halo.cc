@@ -51,6 +51,13 @@ DimSums dim_sums(const std::vector<Range>& held, const std::vector<Range>& neede
 
 }  // namespace
 
+int halo_ways(const Program& program, int node) {
+  for (const Window& w : program.rules[static_cast<size_t>(node)].windows) {
+    if (program.requires_grad(program.graph().node(node).inputs[w.input])) return 2;
+  }
+  return 1;
+}
+
 Halos::Halos(const Program& program, const Mesh& mesh, int node, const OperatorCuts& cuts)
     : program_(program),
       mesh_(mesh),

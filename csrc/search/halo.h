@@ -47,6 +47,10 @@ class Halos {
   const Rule& rule_;
 };
 
+// How often a halo is moved: forward, and back where the input that the windows run
+// over has a gradient. (The operator may have one without it: that of its weight.)
+int halo_ways(const Program& program, int node);
+
 inline Cost halo_cost(const Program& program, const Mesh& mesh, int node, const OperatorCuts& cuts) {
   return Halos(program, mesh, node, cuts).cost();
 }

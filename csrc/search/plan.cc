@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "rules/merged_dims.h"
+#include "search/ties.h"
+
 namespace soybean {
 namespace {
 
@@ -115,7 +118,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
   if (batch_norm != "exact" && batch_norm != "fused" && batch_norm != "local") {
     throw Error("batch_norm is '" + batch_norm + "': 'exact', 'fused' or 'local' are possible");
   }
-  SerialProgram serial = read_program(graph_request);
+  SerialProgram serial = separate_merged_dims(read_program(graph_request));
   const bool training = serial.training;
   ExpandedGraph expanded = batch_norm == "exact"
                                ? expand_batch_norm(serial)
@@ -133,6 +136,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
     for (const Entry& e : node.inputs) gradient = gradient || gradients[static_cast<size_t>(e.node)];
     gradients.push_back(gradient && !stops_gradient(node.op));
   }
+  mark_samples(expanded.graph, &rules);
   return Program{std::move(expanded), std::move(rules), std::move(gradients)};
 }
 
@@ -154,7 +158,7 @@ Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts) {
       choices.push_back(kReplicated);
     }
   }
-  return Tiling(std::move(choices), cuts.levels());
+  return cuts.with_choices(choices);
 }
 
 Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) {
@@ -173,7 +177,7 @@ Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) 
       choices.push_back(rule.factors[static_cast<size_t>(choice)].reduced ? kPartial : kReplicated);
     }
   }
-  return Tiling(std::move(choices), cuts.levels());
+  return cuts.with_choices(choices);
 }
 
 void check_plan(const Program& program, const Plan& plan) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "search/halo.h"
+
 namespace soybean {
 namespace {
 
@@ -79,8 +81,13 @@ Cost Prices::computation(int node, const OperatorCuts& cuts) {
   const Program& program = space_.program();
   const Mesh& mesh = space_.mesh();
   Cost cost;
+  const bool spatial = std::any_of(cuts.begin(), cuts.end(), [&](int c) {
+    return c >= 0 && program.rules[static_cast<size_t>(node)].factors[static_cast<size_t>(c)].spatial;
+  });
+  if (spatial) cost = halo_cost(program, mesh, node, cuts) * halo_ways(program, node);
   if (pricing_.machine != nullptr) {
-    cost.bytes = picoseconds(compute_seconds(program, mesh, *pricing_.machine, node, cuts));
+    const double halo = halo_seconds(program, mesh, *pricing_.machine, node, cuts, cost.bytes);
+    cost.bytes = picoseconds(halo + compute_seconds(program, mesh, *pricing_.machine, node, cuts));
   }
   if (pricing_.memory_weight > 0) {
     const Rule& rule = program.rules[static_cast<size_t>(node)];
@@ -161,6 +168,19 @@ Work work(const Program& program, const Mesh& mesh, int node, const OperatorCuts
   }
   work.flops = reduced ? 2 * flops : flops;
   return work;
+}
+
+double halo_seconds(const Program& program, const Mesh& mesh, const Machine& machine, int node,
+                    const OperatorCuts& cuts, int64_t bytes) {
+  if (bytes == 0) return 0;
+  const Rule& rule = program.rules[static_cast<size_t>(node)];
+  const LinkLevel* slowest = nullptr;
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    if (cuts[i] < 0 || !rule.factors[static_cast<size_t>(cuts[i])].spatial) continue;
+    const LinkLevel& link = machine.links[static_cast<size_t>(mesh.level(static_cast<int>(i)))];
+    if (slowest == nullptr || link.bandwidth < slowest->bandwidth) slowest = &link;
+  }
+  return slowest->latency + static_cast<double>(bytes) / mesh.devices() / slowest->bandwidth;
 }
 
 double compute_seconds(const Program& program, const Mesh& mesh, const Machine& machine, int node,

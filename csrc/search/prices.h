@@ -83,6 +83,11 @@ struct Work {
 };
 Work work(const Program& program, const Mesh& mesh, int node, const OperatorCuts& cuts);
 
+// The seconds that an operator's halos of so many bytes take: as many bytes per device
+// over the slowest level that its image dims are cut at.
+double halo_seconds(const Program& program, const Mesh& mesh, const Machine& machine, int node,
+                    const OperatorCuts& cuts, int64_t bytes);
+
 // The seconds of one training step of an operator on one device: the larger of its
 // operations and its memory traffic (roofline), three times (forward, and the
 // gradients of both operands) where a gradient passes, or once.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "search/arrangement.h"
+
 namespace soybean {
 namespace {
 
@@ -17,7 +19,7 @@ Cost capped(Cost cost) { return kImpossible < cost ? kImpossible : cost; }
 Tiling without_partial(const Tiling& tiling) {
   std::vector<int> choices = tiling.choices();
   std::replace(choices.begin(), choices.end(), kPartial, kReplicated);
-  return Tiling(std::move(choices), tiling.levels());
+  return tiling.with_choices(choices);
 }
 
 // The tilings in which a variable needs no more than the gathering of copies to be
@@ -40,7 +42,7 @@ std::vector<Tiling> spread(const Mesh& mesh, const Shape& shape, const Tiling& n
     // The owner's cuts may stay the owner's.
     std::vector<int> choices = tiling.choices();
     for (size_t i = 0; i < need.size(); ++i) choices[i] = need[i] == kOwner ? kOwner : choices[i];
-    out.push_back(Tiling(choices, tiling.levels()));
+    out.push_back(tiling.with_choices(choices));
   }
   return out;
 }
@@ -63,6 +65,16 @@ bool needed_differently(const Space& space, Entry e) {
 
 }  // namespace
 
+bool rests(const Space& space, Entry e) {
+  if (space.is_pinned(e)) return true;
+  const std::vector<Use>& uses = space.uses(e);
+  if (space.graph().node(e.node).is_variable() && (uses.empty() || space.is_fixed(e))) return true;
+  // Inputs of one operator that are needed alike count as one use.
+  return needed_differently(space, e) || std::any_of(uses.begin(), uses.end(), [&uses](const Use& use) {
+    return use.node != uses[0].node || (use.node < 0 && use.input != uses[0].input);
+  });
+}
+
 Domains domains_of(const Space& space, const Filter& filter) {
   Domains domains;
   const auto& nodes = space.graph().nodes();
@@ -79,15 +91,7 @@ Domains domains_of(const Space& space, const Filter& filter) {
     }
     for (size_t k = 0; k < nodes[i].outputs.size(); ++k) {
       const Entry e{node, static_cast<int>(k)};
-      // Inputs of one operator that are needed alike count as one use.
-      std::vector<int> users;
-      for (const Use& use : space.uses(e)) {
-        const int user = use.node >= 0 ? use.node : -1 - static_cast<int>(use.input);
-        if (std::count(users.begin(), users.end(), user) == 0) users.push_back(user);
-      }
-      const bool rests = users.size() > 1 || needed_differently(space, e) || space.is_pinned(e) ||
-                         (nodes[i].is_variable() && users.empty());
-      if (!rests && !(nodes[i].is_variable() && space.is_fixed(e))) continue;
+      if (!rests(space, e)) continue;
       domains.tensors[e] = space.tensor_tilings(e);
       if (filter.tensors && !space.is_pinned(e)) filter.tensors(e, &domains.tensors[e]);
     }

@@ -39,6 +39,10 @@ struct Filter {
 
 Domains domains_of(const Space& space, const Filter& filter);
 
+// Whether a tensor is a variable of the problem, resting between its uses: it has
+// several, or a pin, or is one that is changed in place.
+bool rests(const Space& space, Entry e);
+
 class Problem {
  public:
   Problem(const Space& space, const Domains& domains, const Pricing& pricing);

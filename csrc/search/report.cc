@@ -19,6 +19,7 @@ Json bytes_report(const Evaluation& e) {
   out.set("forward", Json(e.forward_bytes));
   out.set("backward", Json(e.backward_bytes));
   out.set("total", Json(e.bytes()));
+  out.set("halo", Json(e.halo_bytes));
   return out;
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
+#include "search/arrangement.h"
 #include "search/baselines.h"
 
 namespace soybean {
@@ -12,7 +14,9 @@ namespace {
 // Entries of the largest table that the search may build (8 bytes each).
 constexpr size_t kTableLimit = size_t{1} << 23;
 // Arrangements of one choice that the second step tries.
-constexpr size_t kArrangements = 48;
+constexpr size_t kArrangements = 24;
+// Times that the second step looks for better arrangements around the best so far.
+constexpr int kRounds = 6;
 // The third step: up to this many devices.
 constexpr int kRefinedDevices = 16;
 
@@ -82,36 +86,81 @@ class Search {
     Problem counts(space, domains, pricing);
     const Solution solution = counts.solve(kTableLimit);
     if (solution.cost >= kForbidden) throw Error("the pins leave no plan: drop or loosen some of them");
-    Found found = arranged(space, counts.plan_of(solution), pricing);
+    const int64_t bound = counts.value_of(solution.lower_bound);
+    Found found = arranged(space, counts.plan_of(solution), pricing, bound);
     found.width = solution.width;
-    found.lower_bound = counts.value_of(solution.lower_bound);
+    found.lower_bound = bound;
     found.exact = found.objective <= found.lower_bound;
-    if (found.exact || mesh_.devices() > kRefinedDevices || pricing.machine != nullptr) return found;
-    return refined(space, domains, counts, pricing, std::move(found));
+    if (found.exact) return found;
+    if (mesh_.devices() <= kRefinedDevices && pricing.machine == nullptr) {
+      return refined(space, domains, counts, pricing, std::move(found));
+    }
+    return simpler(space, filter, pricing, std::move(found));
   }
 
-  // The best arrangement of a plan's counts.
-  Found arranged(const Space& space, const Plan& plan, const Pricing& pricing) const {
-    Domains domains;
-    const auto spread = [&](const Division& d, bool pinned) {
-      return pinned ? std::vector<Division>{d} : arrangements(mesh_, d, kArrangements);
+  // Where the best counts cannot be arranged: the best among operators that are cut
+  // along two factors at most, which nearly always can.
+  Found simpler(const Space& space, const Filter& filter, const Pricing& pricing, Found found) const {
+    Filter narrow = filter;
+    narrow.operators = [&](int node, std::vector<OperatorCuts>* domain) {
+      if (filter.operators) filter.operators(node, domain);
+      std::vector<OperatorCuts> kept;
+      for (const OperatorCuts& cuts : *domain) {
+        const std::set<int> factors(cuts.begin(), cuts.end());
+        if (factors.size() <= 2) kept.push_back(cuts);
+      }
+      if (!kept.empty()) domain->swap(kept);
     };
-    for (size_t i = 0; i < plan.operators.size(); ++i) {
-      const bool variable = program_.graph().nodes()[i].is_variable();
-      domains.operators.push_back(variable ? std::vector<OperatorCuts>{}
-                                           : spread(plan.operators[i], space.is_pinned(static_cast<int>(i))));
-    }
-    const Domains all = domains_of(space, {});
-    for (const auto& [e, unused] : all.tensors) domains.tensors[e] = spread(plan.tensors.at(e), space.is_pinned(e));
-    for (size_t r = 0; r < plan.results.size(); ++r) {
-      domains.results.push_back(spread(plan.results[r], all.results[r].size() == 1 && !space.is_whole_boundary()));
-    }
+    const Domains domains = domains_of(space, narrow);
+    Problem counts(space, domains, pricing);
+    const Solution solution = counts.solve(kTableLimit);
+    if (solution.cost >= kForbidden) return found;
+    const int64_t bound = counts.value_of(solution.lower_bound);
+    if (bound >= found.objective) return found;
+    Found other = arranged(space, counts.plan_of(solution), pricing, bound);
+    if (other.objective >= found.objective) return found;
+    found.plan = std::move(other.plan);
+    found.objective = other.objective;
+    return found;
+  }
+
+  // The best arrangement of a plan's counts that is found.
+  Found arranged(const Space& space, Plan plan, const Pricing& pricing, int64_t bound) const {
     Pricing exact = pricing;
     exact.exact = true;
-    Problem problem(space, domains, exact);
-    const Solution solution = problem.solve(kTableLimit);
+    int64_t least = -1;
+    for (int round = 0; round < kRounds; ++round) {
+      const Domains domains = arranged_domains(space, plan, kArrangements, round > 0);
+      if (round == 0) {  // often the first of each will do
+        const Found first = first_of(space, domains, exact);
+        if (first.objective <= bound) return first;
+      }
+      Problem problem(space, domains, exact);
+      const Solution solution = problem.solve(kTableLimit);
+      const int64_t cost = problem.value_of(solution.cost);
+      if (least >= 0 && cost >= least) break;
+      least = cost;
+      plan = problem.plan_of(solution);
+      if (cost <= bound) break;
+    }
     Found found;
-    found.plan = problem.plan_of(solution);
+    found.plan = std::move(plan);
+    found.objective = objective(space, found.plan, pricing);
+    return found;
+  }
+
+  Found first_of(const Space& space, Domains domains, const Pricing& pricing) const {
+    const auto keep_first = [](std::vector<Division>* domain) {
+      if (!domain->empty()) domain->resize(1);
+    };
+    for (std::vector<OperatorCuts>& domain : domains.operators) keep_first(&domain);
+    for (auto& item : domains.tensors) keep_first(&item.second);
+    for (std::vector<Tiling>& domain : domains.results) keep_first(&domain);
+    Problem problem(space, domains, pricing);
+    Solution first;
+    first.values.assign(problem.variable_count(), 0);
+    Found found;
+    found.plan = problem.plan_of(first);
     found.objective = objective(space, found.plan, pricing);
     return found;
   }
@@ -256,13 +305,13 @@ class Search {
     }
     const Space space(program_, mesh_, space_options_);
     if (mesh_.cut_count() == 0) return best(space, {}, pricing_);
-    return arranged(space, before, pricing_);
+    return arranged(space, before, pricing_, 0);
   }
 
   Found spartan(const Space& space) const {
     const Domains domains = domains_of(space, {});
     Problem problem(space, domains, pricing_);
-    return arranged(space, problem.plan_of(problem.greedy(by_size(program_), kTableLimit)), pricing_);
+    return arranged(space, problem.plan_of(problem.greedy(by_size(program_), kTableLimit)), pricing_, 0);
   }
 
   // ---- memory ------------------------------------------------------------------
@@ -291,7 +340,7 @@ class Search {
     };
     double low = 0, high = unit / 16;
     bool fits = false;
-    for (int step = 0; step < 12 && !fits; ++step) {
+    for (int step = 0; step < 6 && !fits; ++step) {
       fits = attempt(high);
       if (!fits) {
         low = high;

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "search/ties.h"
+
 namespace soybean {
 namespace {
 
@@ -62,6 +64,9 @@ bool is_legal(const Mesh& mesh, const Rule& rule, const std::vector<int>& cuts) 
   return true;
 }
 
+// Not replicated by some cuts and left to the owner by others, which gains nothing.
+bool is_uniform(const Division& d) { return !d.has(kReplicated) || !d.has(kOwner); }
+
 Division owned(const Mesh& mesh) {
   return Division(std::vector<int>(static_cast<size_t>(mesh.cut_count()), kOwner));
 }
@@ -111,58 +116,34 @@ void Space::find_uses() {
   for (size_t r = 0; r < results_.size(); ++r) uses_[results_[r]].push_back({-1, r});
 }
 
-// A factor is useful when it is tied, through the tensors, to a factor of an
-// operator with a weight (a parameter of two dims or more): only there does a
-// choice decide what must be communicated. The height and width of images, say,
-// run from pooling to pooling and never meet a weight; trying to cut them costs
-// time and finds nothing. An operator without useful factors keeps all of its
-// own.
+// A factor is useful when it is tied to a factor of an operator with a weight (a
+// parameter of two dims or more): only there does a choice decide what must be
+// communicated. Trying to cut others costs time and finds nothing. An operator without
+// useful factors keeps all of its own. Image dims over which windows run are useful
+// where they may be cut at all.
 void Space::find_useful_factors() {
-  std::vector<size_t> first(graph().nodes().size() + 1, 0);
-  for (size_t i = 0; i < program_.rules.size(); ++i) {
-    first[i + 1] = first[i] + program_.rules[i].factors.size();
-  }
-  std::vector<size_t> parent(first.back());
-  std::iota(parent.begin(), parent.end(), size_t{0});
-  const auto root = [&](size_t x) {
-    while (parent[x] != x) x = parent[x] = parent[parent[x]];
-    return x;
-  };
-  std::map<std::pair<Entry, size_t>, size_t> seen;  // a tensor's dim -> a factor along it
-  const auto tie = [&](size_t node, Entry e, const std::vector<int>& dims) {
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (dims[d] == kWhole) continue;
-      const size_t factor = first[node] + static_cast<size_t>(dims[d]);
-      const auto [it, fresh] = seen.emplace(std::make_pair(e, d), factor);
-      if (!fresh) parent[root(factor)] = root(it->second);
-    }
-  };
-  std::set<size_t> anchors;
+  const Ties ties(graph(), program_.rules);
+  std::vector<bool> anchored(ties.count(), false), spatial(ties.count(), false);
   for (size_t i = 0; i < program_.rules.size(); ++i) {
     const Rule& rule = program_.rules[i];
-    const Node& node = graph().nodes()[i];
-    if (!rule.known) continue;
-    for (size_t k = 0; k < rule.inputs.size(); ++k) {
-      tie(i, node.inputs[k], rule.inputs[k].dims);
-      const Node& source = graph().node(node.inputs[k].node);
-      const bool weight = source.is_variable() && source.role == Role::kParameter &&
-                          source.outputs[0].shape.size() >= 2;
-      for (size_t f = first[i]; weight && f < first[i + 1]; ++f) anchors.insert(f);
+    bool weight = false;
+    for (const Entry& e : graph().nodes()[i].inputs) {
+      const Node& source = graph().node(e.node);
+      weight = weight || (source.is_variable() && source.role == Role::kParameter && graph().type(e).shape.size() >= 2);
     }
-    for (size_t k = 0; k < rule.outputs.size(); ++k) {
-      tie(i, Entry{static_cast<int>(i), static_cast<int>(k)}, rule.outputs[k].dims);
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      if (weight) anchored[ties.of(i, f)] = true;
+      if (rule.factors[f].spatial) spatial[ties.of(i, f)] = true;
     }
   }
-  std::set<size_t> roots;
-  for (const size_t f : anchors) roots.insert(root(f));
   for (size_t i = 0; i < program_.rules.size(); ++i) {
-    std::vector<bool> useful;
-    const std::vector<Factor>& factors = program_.rules[i].factors;
-    for (size_t f = first[i]; f < first[i + 1]; ++f) useful.push_back(roots.count(root(f)) > 0);
-    if (std::count(useful.begin(), useful.end(), true) == 0) useful.assign(useful.size(), true);
-    for (size_t f = 0; f < useful.size() && !options_.spatial; ++f) {
-      if (factors[f].spatial) useful[f] = false;
+    std::vector<bool> useful, image;
+    for (size_t f = 0; f < program_.rules[i].factors.size(); ++f) {
+      useful.push_back(anchored[ties.of(i, f)]);
+      image.push_back(spatial[ties.of(i, f)]);
     }
+    if (std::count(useful.begin(), useful.end(), true) == 0) useful.assign(useful.size(), true);
+    for (size_t f = 0; f < useful.size(); ++f) useful[f] = useful[f] && (options_.spatial || !image[f]);
     useful_.push_back(std::move(useful));
   }
 }
@@ -190,12 +171,13 @@ bool Space::touches_whole(Entry e) const {
   });
 }
 
-// Operators that may be left uncut although they could be cut: small ones, and
-// those whose variables are changed in place.
+// Operators that may be left uncut although they could be cut: small ones without
+// samples, and those whose variables are changed in place.
 bool Space::may_be_whole(int node) const {
   const Node& n = graph().node(node);
   if (options_.free_operators) return true;
-  bool small = true;
+  const std::vector<Factor>& factors = program_.rules[static_cast<size_t>(node)].factors;
+  bool small = std::none_of(factors.begin(), factors.end(), [](const Factor& f) { return f.batch; });
   for (const Entry& e : n.inputs) {
     if (is_fixed(e)) return true;
     small = small && is_small(e);
@@ -224,10 +206,22 @@ std::vector<OperatorCuts> Space::operator_cuts(int node) const {
   if (!rule.known) return {owned(mesh_)};
 
   const std::vector<int> factors = usable_factors(node);
+  const bool whole_allowed = may_be_whole(node);
+  std::vector<int64_t> key{whole_allowed, rule.random};
+  for (const int f : factors) {
+    const Factor& factor = rule.factors[static_cast<size_t>(f)];
+    key.insert(key.end(), {f, factor.size, factor.even});
+  }
+  const auto [it, fresh] = known_cuts_.emplace(std::move(key), std::vector<Division>{});
+  if (fresh) it->second = ways_to_cut(rule, factors, whole_allowed);
+  return it->second;
+}
+
+std::vector<OperatorCuts> Space::ways_to_cut(const Rule& rule, const std::vector<int>& factors,
+                                             bool whole_allowed) const {
   std::vector<int> choices = factors;
   if (!rule.random) choices.push_back(kReplicated);
   choices.push_back(kOwner);
-  const bool whole_allowed = may_be_whole(node);
   // A cut is left unused only where no factor has room for it.
   const auto complete = [&](const Division& cuts) {
     const std::vector<int64_t> parts = factor_parts(mesh_, rule, cuts.choices());
@@ -243,7 +237,7 @@ std::vector<OperatorCuts> Space::operator_cuts(int node) const {
   std::vector<OperatorCuts> out;
   const auto legal = [&](const std::vector<int>& cuts) { return is_legal(mesh_, rule, cuts); };
   for_each_counts(mesh_, choices, legal, [&](const Division& cuts) {
-    if (whole_allowed || complete(cuts)) out.push_back(cuts);
+    if ((is_uniform(cuts) || options_.free_operators) && (whole_allowed || complete(cuts))) out.push_back(cuts);
   });
   return out;
 }
@@ -288,6 +282,16 @@ std::vector<Tiling> Space::tilings(Entry e, bool replicated, bool owner) const {
   if (replicated) choices.push_back(kReplicated);
   choices.push_back(kOwner);
   const Shape& shape = graph().type(e).shape;
+  std::vector<int64_t> key{owner};
+  key.insert(key.end(), choices.begin(), choices.end());
+  key.insert(key.end(), shape.begin(), shape.end());
+  const auto [it, fresh] = known_tilings_.emplace(std::move(key), std::vector<Division>{});
+  if (fresh) it->second = ways_to_tile(shape, choices, owner);
+  return it->second;
+}
+
+std::vector<Tiling> Space::ways_to_tile(const Shape& shape, const std::vector<Choice>& choices,
+                                        bool owner) const {
   // Unless wanted, owner only where no dim has room for the cut.
   const auto complete = [&](const Tiling& tiling) {
     for (size_t i = 0; i < tiling.size(); ++i) {
@@ -301,9 +305,27 @@ std::vector<Tiling> Space::tilings(Entry e, bool replicated, bool owner) const {
   const auto legal = [&](const std::vector<int>& t) { return fits(mesh_, Tiling(t), shape); };
   std::vector<Tiling> out;
   for_each_counts(mesh_, choices, legal, [&](const Tiling& tiling) {
-    if (owner || complete(tiling)) out.push_back(tiling);
+    if ((is_uniform(tiling) || options_.free_operators) && (owner || complete(tiling))) out.push_back(tiling);
   });
   return out;
+}
+
+// Whether some operator makes or needs copies of the tensor, or one of them makes and
+// one needs it whole, so that it may rest so.
+bool Space::is_wanted_replicated(Entry e) const {
+  if (options_.free_operators || touches_whole(e) || may_be_whole(e.node)) return true;
+  const auto lacks_a_factor = [this](int node, const std::vector<int>& dims) {
+    const std::vector<int> factors = usable_factors(node);
+    return std::any_of(factors.begin(), factors.end(), [&dims](int f) {
+      return std::find(dims.begin(), dims.end(), f) == dims.end();
+    });
+  };
+  for (const Use& use : uses(e)) {
+    if (use.node < 0) continue;
+    const TensorRule& operand = program_.rules[static_cast<size_t>(use.node)].inputs[use.input];
+    if (may_be_whole(use.node) || lacks_a_factor(use.node, operand.dims)) return true;
+  }
+  return false;
 }
 
 bool Space::may_be_owned(Entry e) const {
@@ -314,7 +336,7 @@ std::vector<Tiling> Space::tensor_tilings(Entry e) const {
   const auto pin = pins_.tensors.find(e);
   if (pin != pins_.tensors.end()) return {pin->second};
   const Node& node = graph().node(e.node);
-  if (!node.is_variable()) return tilings(e, true, may_be_owned(e));
+  if (!node.is_variable()) return tilings(e, is_wanted_replicated(e), may_be_owned(e));
   if (options_.whole_boundary) return {owned(mesh_)};
   return tilings(e, !held_once(e), may_be_owned(e));
 }
@@ -342,89 +364,6 @@ Tiling Space::random_tiling(Entry e, std::mt19937_64* random) const {
 
 Tiling Space::random_result(size_t result, std::mt19937_64* random) const {
   return shuffled(mesh_, pick(result_tilings(result), random), random);
-}
-
-namespace {
-
-// All distinct ways to deal the choices of one class to its cuts.
-std::vector<std::vector<int>> deals(const Mesh& mesh, const std::vector<int>& choices) {
-  std::vector<std::vector<int>> out{choices};
-  for (const std::vector<int>& cuts : mesh.classes()) {
-    std::vector<std::vector<int>> more;
-    for (const std::vector<int>& base : out) {
-      std::vector<int> own;
-      for (const int cut : cuts) own.push_back(base[static_cast<size_t>(cut)]);
-      std::sort(own.begin(), own.end());
-      do {
-        more.push_back(base);
-        for (size_t i = 0; i < cuts.size(); ++i) more.back()[static_cast<size_t>(cuts[i])] = own[i];
-      } while (std::next_permutation(own.begin(), own.end()));
-    }
-    out.swap(more);
-  }
-  return out;
-}
-
-double factorial(size_t n) { return n < 2 ? 1 : static_cast<double>(n) * factorial(n - 1); }
-
-// In each class, the cuts of each choice side by side, the choices in this order.
-std::vector<int> side_by_side(const Mesh& mesh, const Division& division,
-                              const std::vector<int>& order) {
-  std::vector<int> choices(division.size());
-  for (const std::vector<int>& cuts : mesh.classes()) {
-    size_t next = 0;
-    for (const int choice : order) {
-      for (const int cut : cuts) {
-        if (division[static_cast<size_t>(cut)] == choice) choices[static_cast<size_t>(cuts[next++])] = choice;
-      }
-    }
-  }
-  return choices;
-}
-
-}  // namespace
-
-std::vector<Division> arrangements(const Mesh& mesh, const Division& division, size_t limit) {
-  std::vector<int> distinct = division.choices();
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  std::vector<Division> out{division};
-  const auto add = [&](Division d) {
-    if (std::find(out.begin(), out.end(), d) == out.end()) out.push_back(std::move(d));
-  };
-
-  double count = 1;  // deals times orders
-  for (const std::vector<int>& cuts : mesh.classes()) {
-    count *= factorial(cuts.size());
-    for (const int c : distinct) {
-      size_t n = 0;
-      for (const int cut : cuts) n += division[static_cast<size_t>(cut)] == c ? 1 : 0;
-      count /= factorial(n);
-    }
-  }
-  for (const int c : distinct) count *= c >= 0 ? factorial(division.cuts_of(c).size()) : 1;
-
-  if (count <= static_cast<double>(limit)) {
-    for (const std::vector<int>& choices : deals(mesh, division.choices())) {
-      std::vector<int> order(choices.size());
-      std::iota(order.begin(), order.end(), 0);
-      do add(Division(choices, order));
-      while (std::next_permutation(order.begin(), order.end()));
-    }
-    return out;
-  }
-  do {
-    const std::vector<int> choices = side_by_side(mesh, division, distinct);
-    for (unsigned ascending = 0; ascending < 1u << distinct.size() && out.size() < limit; ++ascending) {
-      std::vector<int> order(choices.size());
-      for (size_t i = 0; i < order.size(); ++i) {
-        const auto at = std::find(distinct.begin(), distinct.end(), choices[i]) - distinct.begin();
-        order[i] = (ascending >> at & 1) != 0 ? static_cast<int>(i) : -static_cast<int>(i);
-      }
-      add(Division(choices, order));
-    }
-  } while (out.size() < limit && std::next_permutation(distinct.begin(), distinct.end()));
-  return out;
 }
 
 }  // namespace soybean

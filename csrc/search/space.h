@@ -75,8 +75,11 @@ class Space {
   // Whether one group alone may hold a tensor that has room to be spread out.
   bool may_be_owned(Entry e) const;
   bool is_small(Entry e) const;
+  bool is_wanted_replicated(Entry e) const;
   bool touches_whole(Entry e) const;
   std::vector<Tiling> tilings(Entry e, bool replicated, bool owner) const;
+  std::vector<OperatorCuts> ways_to_cut(const Rule& rule, const std::vector<int>& factors, bool whole_allowed) const;
+  std::vector<Tiling> ways_to_tile(const Shape& shape, const std::vector<Choice>& choices, bool owner) const;
   void find_uses();
   void find_useful_factors();
 
@@ -88,13 +91,9 @@ class Space {
   std::vector<std::vector<bool>> useful_;  // by node and factor
   int64_t largest_ = 0;                    // bytes of the largest tensor
   ResolvedPins pins_;
+  // Layers repeat: what operators and tensors alike may do is listed once.
+  mutable std::map<std::vector<int64_t>, std::vector<Division>> known_cuts_, known_tilings_;
 };
-
-// Every way to deal a division's choices to other cuts of their classes and to
-// divide in other orders, `division` first: all of them, where there are at most
-// `limit`, else those in which the cuts of each choice stand together and divide in
-// ascending or descending order.
-std::vector<Division> arrangements(const Mesh& mesh, const Division& division, size_t limit);
 
 }  // namespace soybean
 

@@ -91,7 +91,7 @@ Json strange_value(const Json& document, Random* random) {
   static const std::vector<Json> values = {
       Json(), Json(true), Json(0), Json(-1), Json(1), Json(3), Json(1000003), Json(int64_t{1} << 31),
       Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN), Json(1e308), Json(0.5), Json(""),
-      Json("(3, 3)"), Json("(0, 0)"), Json("(-1, 2)"), Json("(1"), Json("split 0"), Json("split 99"),
+      Json("(3, 3)"), Json("(0, 0)"), Json("(-1, 2)"), Json("(1"), Json("split 0"), Json("split 99"), Json("split 0/1"), Json("n/1"), Json("split 0/"),
       Json("split -1"), Json("replicated"), Json("owner"), Json("99999999999999999999"), Json("-1"),
       Json("0"), Json("None"), Json("True"), Json("nan"), Json::array(), Json::object()};
   if (below(2, random) == 0) return one_of(values, random);
@@ -223,7 +223,8 @@ int main(int argc, char** argv) {
   const unsigned long cases = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 3000;
   const unsigned long first = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0;
   std::signal(SIGABRT, [](int) { std::fprintf(stderr, "request_fuzz: in case %lu\n", current_case); });
-  const std::vector<Json> requests = {soybean_tests::dense_request(), soybean_tests::convolution_request()};
+  const std::vector<Json> requests = {soybean_tests::dense_request(), soybean_tests::convolution_request(),
+                                      soybean_tests::attention_request()};
   for (const Json& request : requests) {  // unchanged, each is accepted
     const std::string plan = call_plan(request.text(), R"({"devices": 4})");
     CHECK(!plan.empty());

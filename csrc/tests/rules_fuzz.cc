@@ -30,7 +30,7 @@ const std::vector<std::string> kNames = {
     "a_axes_summed", "b_axes_summed", "subscripts", "keepdims", "exclude", "dim", "dim1", "dim2",
     "source", "destination", "repeats", "reps", "pad_width", "begin", "end", "step", "squeeze_axis",
     "use_length", "multi_output", "preserve_shape", "normalization", "output_dim", "depth",
-    "use_sequence_length", "sample_type", "multi_input_mode"};
+    "use_sequence_length", "sample_type", "multi_input_mode", "input_dim", "heads", "start", "repeat", "p"};
 
 const std::vector<std::string> kValues = {
     "", "None", "0", "1", "2", "3", "-1", "-2", "9223372036854775807", "-9223372036854775808",

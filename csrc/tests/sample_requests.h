@@ -95,6 +95,27 @@ inline Json dense_request() {
   return b.request(b.add("log_softmax", "out", {fc1}, {{"axis", "-1"}}, {8, 4}));
 }
 
+// Tokens, and attention with samples and heads in one dim.
+inline Json attention_request() {
+  RequestBuilder b;
+  const int tokens = b.input("tokens", {4, 6}), words = b.parameter("words", {10, 8});
+  const int x = b.add("Embedding", "x", {tokens, words}, {{"input_dim", "10"}, {"output_dim", "8"}}, {4, 6, 8});
+  const int split = b.add("Reshape", "split", {x}, {{"shape", "(0, 0, 2, -1)"}}, {4, 6, 2, 4});
+  const int turned = b.add("transpose", "turned", {split}, {{"axes", "(0, 2, 1, 3)"}}, {4, 2, 6, 4});
+  const int merged = b.add("Reshape", "merged", {turned}, {{"shape", "(-3, 0, 0)"}}, {8, 6, 4});
+  const int scores =
+      b.add("batch_dot", "scores", {merged, merged}, {{"transpose_b", "True"}}, {8, 6, 6});
+  const int position = b.add("_contrib_arange_like", "position", {scores}, {{"axis", "-1"}}, {6});
+  const int masked = b.add("broadcast_add", "masked", {scores, position}, {}, {8, 6, 6});
+  const int weights = b.add("softmax", "weights", {masked}, {{"axis", "2"}}, {8, 6, 6});
+  const int last = b.add("transpose", "last", {weights}, {{"axes", "(0, 2, 1)"}}, {8, 6, 6});
+  const int context = b.add("batch_dot", "context", {last, merged}, {}, {8, 6, 4});
+  const int side = b.add("Reshape", "side", {context}, {{"shape", "(6, 4, 8)"}}, {6, 4, 8});
+  const int out = b.add("_contrib_interleaved_matmul_encdec_valatt", "out", {side, last},
+                        {{"heads", "2"}}, {6, 4, 4});
+  return b.request(out);
+}
+
 // A residual block: convolution, BatchNorm, a branch that joins again.
 inline Json convolution_request() {
   RequestBuilder b;

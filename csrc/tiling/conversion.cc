@@ -30,14 +30,6 @@ int64_t overlap(const Range& a, const Range& b) {
   return std::max<int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
 }
 
-std::vector<Blocks> blocks_of(const Mesh& mesh, const Shape& shape, const Tiling& tiling) {
-  std::vector<Blocks> out;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    out.emplace_back(mesh, tiling, static_cast<int>(d), shape[d]);
-  }
-  return out;
-}
-
 // The partial cuts that end, whose terms are added.
 std::vector<int> ending_sums(const Tiling& from, const Tiling& to) {
   std::vector<int> cuts;
@@ -63,22 +55,52 @@ int64_t term_count(const Mesh& mesh, const std::vector<int>& cuts) {
 
 }  // namespace
 
+namespace {
+
+// A dim as an exchange sees it: the blocks before, and for every device the range that
+// it has before and afterwards.
+struct ExchangedDim {
+  Blocks before;
+  std::vector<int> cuts_after;
+  int64_t extent;
+
+  ExchangedDim(const Mesh& mesh, const Tiling& from, const Tiling& to, int dim, int64_t extent)
+      : before(mesh, from, dim, extent), cuts_after(to.cuts_of(dim)), extent(extent) {}
+
+  static Range range(const Mesh& mesh, const std::vector<int>& cuts, int64_t extent, int device) {
+    Range range{0, extent};
+    for (const int cut : cuts) range = part_of(range, mesh.parts(cut), mesh.digit(device, cut));
+    return range;
+  }
+  Range held(const Mesh& mesh, int device) const { return range(mesh, before.cuts, extent, device); }
+  Range wanted(const Mesh& mesh, int device) const { return range(mesh, cuts_after, extent, device); }
+
+  // The blocks that a range meets.
+  int64_t blocks(const Range& wanted) const {
+    if (wanted.length() == 0) return 0;
+    const auto ends_before = [](const Range& block, int64_t at) { return block.end <= at; };
+    const auto& all = before.ranges;
+    const auto first = std::lower_bound(all.begin(), all.end(), wanted.begin, ends_before);
+    const auto last = std::lower_bound(first, all.end(), wanted.end - 1, ends_before);
+    return last - first + 1;
+  }
+};
+
+}  // namespace
+
 Cost exchange_cost(const Mesh& mesh, const TensorType& type, const Tiling& from, const Tiling& to) {
-  const size_t rank = type.shape.size();
-  const std::vector<Blocks> before = blocks_of(mesh, type.shape, from);
+  std::vector<ExchangedDim> dims;
+  for (size_t d = 0; d < type.shape.size(); ++d) dims.emplace_back(mesh, from, to, static_cast<int>(d), type.shape[d]);
   const int64_t terms = term_count(mesh, ending_sums(from, to));
   Cost cost;
   for (int device = 0; device < mesh.devices(); ++device) {
     if (!holds(mesh, to, device)) continue;
     int64_t wanted = 1, own = 1, pieces = 1;
-    for (size_t d = 0; d < rank; ++d) {
-      const Range range = device_range(mesh, to, static_cast<int>(d), type.shape[d], device);
-      const Range held = device_range(mesh, from, static_cast<int>(d), type.shape[d], device);
-      int64_t blocks = 0;
-      for (const Range& block : before[d].ranges) blocks += overlap(block, range) > 0 ? 1 : 0;
+    for (const ExchangedDim& dim : dims) {
+      const Range range = dim.wanted(mesh, device);
       wanted *= range.length();
-      own *= overlap(range, held);
-      pieces *= blocks;
+      own *= overlap(range, dim.held(mesh, device));
+      pieces *= dim.blocks(range);
     }
     if (!holds(mesh, from, device)) own = 0;
     cost.bytes += (terms * wanted - own) * type.itemsize;

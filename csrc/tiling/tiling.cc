@@ -57,35 +57,43 @@ void Mesh::count() {
   }
 }
 
-Division::Division(std::vector<int> choices) : choices_(std::move(choices)) {
-  std::vector<int> order(choices_.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = -static_cast<int>(i);
-  rank(order);
+void Division::set(const std::vector<int>& choices) {
+  if (choices.size() > kMaxCuts) {
+    throw Error(std::to_string(choices.size()) + " cuts are given: " + std::to_string(kMaxCuts) + " at most are possible");
+  }
+  size_ = static_cast<uint8_t>(choices.size());
+  for (size_t i = 0; i < choices.size(); ++i) choices_[i] = static_cast<int8_t>(choices[i]);
 }
 
-Division::Division(std::vector<int> choices, const std::vector<int>& levels)
-    : choices_(std::move(choices)) {
-  rank(levels);
+Division::Division(const std::vector<int>& choices) {
+  set(choices);
+  std::array<int, kMaxCuts> order{};
+  for (size_t i = 0; i < size_; ++i) order[i] = -static_cast<int>(i);
+  rank(order.data());
 }
 
-void Division::rank(const std::vector<int>& order) {
-  levels_.assign(choices_.size(), 0);
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    for (size_t j = 0; j < choices_.size() && choices_[i] >= 0; ++j) {
+Division::Division(const std::vector<int>& choices, const std::vector<int>& levels) {
+  set(choices);
+  rank(levels.data());
+}
+
+void Division::rank(const int* order) {
+  for (size_t i = 0; i < size_; ++i) {
+    int level = 0;
+    for (size_t j = 0; j < size_ && choices_[i] >= 0; ++j) {
       // Of equal ones the last cut divides first, as usual.
       const bool before = order[j] != order[i] ? order[j] < order[i] : j > i;
-      levels_[i] += choices_[j] == choices_[i] && before ? 1 : 0;
+      level += choices_[j] == choices_[i] && before ? 1 : 0;
     }
+    levels_[i] = static_cast<int8_t>(level);
   }
 }
 
-bool Division::has(int choice) const {
-  return std::find(choices_.begin(), choices_.end(), choice) != choices_.end();
-}
+bool Division::has(int choice) const { return std::find(begin(), end(), choice) != end(); }
 
 std::vector<int> Division::cuts_of(int choice) const {
   std::vector<int> cuts;
-  for (size_t i = 0; i < choices_.size(); ++i) {
+  for (size_t i = 0; i < size_; ++i) {
     if (choices_[i] == choice) cuts.push_back(static_cast<int>(i));
   }
   std::sort(cuts.begin(), cuts.end(), [this](int a, int b) {
@@ -101,10 +109,28 @@ bool Division::is_usual(size_t cut) const {
 }
 
 Division Division::with(int cut, int choice) const {
-  std::vector<int> choices = choices_, order = levels_;
-  choices[static_cast<size_t>(cut)] = choice;
-  order[static_cast<size_t>(cut)] = static_cast<int>(choices.size());
-  return Division(std::move(choices), order);
+  Division out = *this;
+  const size_t i = static_cast<size_t>(cut);
+  int inside = 0;  // the cuts that divide before it now
+  for (size_t j = 0; j < size_; ++j) {
+    if (j == i) continue;
+    inside += choices_[j] == choice ? 1 : 0;
+    if (choices_[j] == choices_[i] && levels_[j] > levels_[i]) --out.levels_[j];
+  }
+  out.choices_[i] = static_cast<int8_t>(choice);
+  out.levels_[i] = static_cast<int8_t>(choice < 0 ? 0 : inside);
+  return out;
+}
+
+Division Division::with_choices(const std::vector<int>& choices) const {
+  Division out = *this;
+  std::array<int, kMaxCuts> order{};
+  for (size_t i = 0; i < size_; ++i) {
+    out.choices_[i] = static_cast<int8_t>(choices[i]);
+    order[i] = levels_[i];
+  }
+  out.rank(order.data());
+  return out;
 }
 
 std::string choice_text(Choice choice) {

@@ -16,6 +16,7 @@
 #ifndef SOYBEAN_TILING_TILING_H_
 #define SOYBEAN_TILING_TILING_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -63,24 +64,28 @@ constexpr Choice kReplicated = -1;
 constexpr Choice kOwner = -2;
 constexpr Choice kPartial = -3;
 
+// The most cuts that 4096 devices can need.
+constexpr size_t kMaxCuts = 12;
+
 // One choice per cut, and the order in which the cuts with the same choice
 // divide. A tiling of a tensor chooses dims, an operator's cuts choose factors.
+// Held in place, as a search makes many.
 class Division {
  public:
   Division() = default;
   // The usual order: the last cut divides first.
-  Division(std::vector<int> choices);  // NOLINT: a list of choices is a division
+  Division(const std::vector<int>& choices);  // NOLINT: a list of choices is a division
   // `levels`: by cut; only their order among cuts with the same choice matters.
-  Division(std::vector<int> choices, const std::vector<int>& levels);
+  Division(const std::vector<int>& choices, const std::vector<int>& levels);
 
-  size_t size() const { return choices_.size(); }
+  size_t size() const { return size_; }
   int operator[](size_t cut) const { return choices_[cut]; }
   // How many cuts with the same choice divide before this one; 0 unless it divides.
   int level(size_t cut) const { return levels_[cut]; }
-  const std::vector<int>& choices() const { return choices_; }
-  const std::vector<int>& levels() const { return levels_; }
-  std::vector<int>::const_iterator begin() const { return choices_.begin(); }
-  std::vector<int>::const_iterator end() const { return choices_.end(); }
+  std::vector<int> choices() const { return {begin(), end()}; }
+  std::vector<int> levels() const { return {levels_.begin(), levels_.begin() + size_}; }
+  const int8_t* begin() const { return choices_.data(); }
+  const int8_t* end() const { return choices_.data() + size_; }
   bool has(int choice) const;
   // The cuts with this choice, the one that divides first at the front.
   std::vector<int> cuts_of(int choice) const;
@@ -88,9 +93,12 @@ class Division {
   bool is_usual(size_t cut) const;
   // This division with another choice for one cut, which divides last.
   Division with(int cut, int choice) const;
+  // This division with another choice for each cut, in the same order: the choice at
+  // `i` becomes choices[i].
+  Division with_choices(const std::vector<int>& choices) const;
 
   friend bool operator==(const Division& a, const Division& b) {
-    return a.choices_ == b.choices_ && a.levels_ == b.levels_;
+    return a.size_ == b.size_ && a.choices_ == b.choices_ && a.levels_ == b.levels_;
   }
   friend bool operator!=(const Division& a, const Division& b) { return !(a == b); }
   friend bool operator<(const Division& a, const Division& b) {
@@ -98,9 +106,11 @@ class Division {
   }
 
  private:
-  void rank(const std::vector<int>& order);
+  void set(const std::vector<int>& choices);
+  void rank(const int* order);
 
-  std::vector<int> choices_, levels_;
+  uint8_t size_ = 0;
+  std::array<int8_t, kMaxCuts> choices_{}, levels_{};  // zero behind the last cut
 };
 
 using Tiling = Division;

@@ -1,11 +1,10 @@
 """Plans drawn at random here, without the core's search: any tiling of any tensor, divided in any order.
 
 A search leaves out what never pays; a plan may be edited by hand, and the lowering must be right for whatever the core
-accepts.
+accepts. The core is only asked for the program as it is planned, and for its rules.
 """
 from __future__ import annotations
 
-import json
 from typing import Dict, List, Optional, Sequence
 
 import numpy as np
@@ -44,27 +43,26 @@ def draw_plan(graph: Dict, devices: int, boundary: str, seed: int) -> Dict:
 
 class _Draw:
     def __init__(self, graph: Dict, devices: int, boundary: str, seed: int) -> None:
-        self.graph, self.cuts, self.boundary = graph, prime_factors(devices), boundary
-        self.nodes = json.loads(graph["symbol"])["nodes"]
-        self.rules = core.rules(graph)
         self.rs = np.random.RandomState(seed)
-        self.devices = devices
+        self.batch_norm = str(self.rs.choice(["exact", "fused"]))
+        self.training, self.boundary = graph["training"], boundary
+        self.devices, self.cuts = devices, prime_factors(devices)
+        planned = core.space(graph, {"devices": 1, "batch_norm": self.batch_norm})
+        self.nodes, self.results = planned["nodes"], [r["tensor"] for r in planned["results"]]
 
     def plan(self) -> Dict:
-        operators = {n["name"]: self._operator(n, self.rules[n["name"]]) for n in self.nodes if n["op"] != "null"}
+        operators = {n["name"]: self._operator(n) for n in self.nodes if n["op"] != "null"}
         states = self._states(operators)
         tensors = {}
         for node in self.nodes:
-            shapes = self.graph["shapes"][node["name"]]
-            for k, shape in enumerate(shapes):
+            for k, output in enumerate(node["outputs"]):
                 name = f"{node['name']}:{k}" if k else node["name"]
-                tensors[name] = states.get(name) or self._tensor(node, shape)
-        heads = json.loads(self.graph["symbol"])["heads"]
-        shapes = [self.graph["shapes"][self.nodes[i]["name"]][k] for i, k, *_ in heads]
+                tensors[name] = states.get(name) or self._tensor(node, output["shape"])
+        shapes = [self.nodes[i]["outputs"][k]["shape"] for i, k in self.results]
         whole = self.boundary == "whole"
         return {
-            "version": 1, "devices": self.devices, "cuts": self.cuts, "strategy": "drawn", "batch_norm": "fused",
-            "boundary": self.boundary, "tensors": tensors, "operators": operators,
+            "version": 1, "devices": self.devices, "cuts": self.cuts, "strategy": "drawn",
+            "batch_norm": self.batch_norm, "boundary": self.boundary, "tensors": tensors, "operators": operators,
             "outputs": [[OWNER] * len(self.cuts) if whole else self._tiling(s, [OWNER]) for s in shapes],
         }
 
@@ -100,19 +98,19 @@ class _Draw:
             return self._tiling(shape, [REPLICATED, OWNER])
         if self.boundary == "whole":
             return [OWNER] * len(self.cuts)
-        variable = self.graph["variables"][node["name"]]
-        once = variable["role"] == "parameter" or variable["requires_grad"]
+        once = node["role"] == "parameter" or node["requires_grad"]
         return self._tiling(shape, [OWNER] if once else [REPLICATED, OWNER])
 
     def _is_state(self, node: int) -> bool:
-        return self.graph["variables"].get(self.nodes[node]["name"], {}).get("role") == "auxiliary"
+        return self.nodes[node]["role"] == "auxiliary"
 
-    def _operator(self, node: Dict, rule: Dict) -> List[str]:
+    def _operator(self, node: Dict) -> List[str]:
+        rule = node["rule"]
         if not rule["known"]:
             return [OWNER] * len(self.cuts)
         factors = rule["factors"]
         # Of a replicated operator that changes a state, copies that nothing uses would not change theirs.
-        changes = self.graph["training"] and any(self._is_state(i) for i, *_ in node["inputs"])
+        changes = self.training and any(self._is_state(i) for i, *_ in node["inputs"])
         others = [OWNER] if rule["random"] or changes else [REPLICATED, OWNER]
         chosen = self._chosen([f["size"] for f in factors], others, [f["even"] for f in factors])
         return self._ordered(chosen, {i: f["name"] for i, f in enumerate(factors)})
@@ -121,14 +119,14 @@ class _Draw:
         """Return how auxiliary states rest: as their operator needs them. Where they cannot, it is cut no more."""
         states: Dict[str, List[str]] = {}
         for node in self.nodes:
-            names = [self.nodes[i]["name"] for i, *_ in node["inputs"]]
-            for k, name in enumerate(names):
-                if not self._is_state(node["inputs"][k][0]):
+            for k, (i, _) in enumerate(node["inputs"]):
+                name = self.nodes[i]["name"]
+                if not self._is_state(i):
                     continue
                 if self.boundary == "whole" or name in states:
                     operators[node["name"]] = states[name] = [OWNER] * len(self.cuts)
                 else:
-                    states[name] = self._needed(self.rules[node["name"]], k, operators[node["name"]])
+                    states[name] = self._needed(node["rule"], k, operators[node["name"]])
         return states
 
     @staticmethod

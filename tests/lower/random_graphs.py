@@ -523,8 +523,13 @@ def softmax(b: GraphBuilder):
 def embedding(b: GraphBuilder):
     rows, columns = b.dim(), b.dim()
     shape = (b.dim(),) if b.chance(0.5) else (b.dim(), b.dim(5))
-    index = b.input(shape, b.rs.randint(0, rows, shape), differentiable=False)
-    return b.apply("Embedding", [index, b.parameter((rows, columns))], input_dim=rows, output_dim=columns)
+    # Some are out of range: Embedding and take clip them.
+    index = b.input(shape, b.rs.randint(-2, rows + 2, shape), differentiable=False)
+    if b.chance(0.5):
+        return b.apply("Embedding", [index, b.parameter((rows, columns))], input_dim=rows, output_dim=columns)
+    if b.chance(0.5):
+        return b.apply("one_hot", [index], depth=rows, dtype=b.dtype)
+    return b.apply("take", [b.parameter((columns, rows, 2)), index], axis=1)
 
 
 @operator(2)

@@ -27,22 +27,33 @@ def convolution() -> List[Case]:
     square = {"kernel": "(3, 3)"}
     return [
         Case(op, {**square, "num_filter": 5, "pad": "(1, 1)", "layout": "NCHW"},
-             [real(4, 6, 7, 5), real(5, 6, 3, 3), real(5)], "n m c+"),
+             [real(4, 6, 7, 5), real(5, 6, 3, 3), real(5)], "n h w m c+"),
         Case(op, {**square, "num_filter": 5, "stride": "(2, 1)", "dilate": "(1, 2)", "no_bias": "True",
-                  "layout": "None"}, [real(3, 6, 8, 9), real(5, 6, 3, 3)], "n m c+"),
+                  "layout": "None"}, [real(3, 6, 8, 9), real(5, 6, 3, 3)], "n h w m c+"),
         Case(op, {"kernel": "(1, 1)", "num_filter": 5}, [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n h w m c+"),
         Case(op, {"kernel": "(1, 1)", "stride": "(2, 2)", "num_filter": 5},
-             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n m c+"),
+             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n h w m c+"),
         Case(op, {"kernel": "[1, 1]", "pad": "[1, 0]", "num_filter": 5},
-             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n m c+"),
-        Case(op, {**square, "num_filter": 6, "num_group": 3}, [real(2, 9, 5, 5), real(6, 3, 3, 3), real(6)], "n g"),
+             [real(4, 6, 3, 5), real(5, 6, 1, 1), real(5)], "n w m c+"),
+        Case(op, {**square, "num_filter": 6, "num_group": 3}, [real(2, 9, 5, 5), real(6, 3, 3, 3), real(6)], "n h w g"),
         Case(op, {**square, "num_filter": 8, "num_group": 4, "no_bias": True},
-             [real(2, 4, 5, 5), real(8, 1, 3, 3)], "n g"),
+             [real(2, 4, 5, 5), real(8, 1, 3, 3)], "n h w g"),
         Case(op, {**square, "num_filter": 5, "num_group": 5, "no_bias": True},
-             [real(2, 5, 5, 5), real(5, 1, 3, 3)], "n g"),
-        Case(op, {"kernel": "(3,)", "num_filter": 4}, [real(3, 2, 9), real(4, 2, 3), real(4)], "n m c+"),
+             [real(2, 5, 5, 5), real(5, 1, 3, 3)], "n h w g"),
+        Case(op, {"kernel": "(3,)", "num_filter": 4}, [real(3, 2, 9), real(4, 2, 3), real(4)], "n w m c+"),
+        # Depthwise with several filters for each channel, in one, two and three dims.
+        Case(op, {"kernel": "(3,)", "num_filter": 12, "num_group": 4, "pad": "(1,)"},
+             [real(2, 4, 6), real(12, 1, 3), real(12)], "n w g"),
+        Case(op, {**square, "num_filter": 12, "num_group": 6, "stride": "(2, 2)"},
+             [real(2, 6, 6, 5), real(12, 1, 3, 3), real(12)], "n h w g"),
+        Case(op, {"kernel": "(2, 3, 2)", "num_filter": 8, "num_group": 4},
+             [real(2, 4, 3, 4, 3), real(8, 1, 2, 3, 2), real(8)], "n d h w g"),
+        Case(op, {"kernel": "(2, 2, 2)", "num_filter": 6, "num_group": 3, "no_bias": True},
+             [real(2, 6, 3, 4, 3), real(6, 2, 2, 2, 2)], "n d h w g"),
+        Case(op, {"kernel": "(1,)", "num_filter": 6, "num_group": 3}, [real(2, 6, 5), real(6, 2, 1), real(6)],
+             "n w g"),
         Case(op, {"kernel": "(2, 3, 2)", "num_filter": 4, "layout": "NCDHW"},
-             [real(3, 2, 4, 5, 3), real(4, 2, 2, 3, 2), real(4)], "n m c+"),
+             [real(3, 2, 4, 5, 3), real(4, 2, 2, 3, 2), real(4)], "n d h w m c+"),
         Case("Deconvolution", {"kernel": "(3, 3)", "num_filter": 5}, [real(4, 6, 4, 3), real(6, 5, 3, 3)], "n m c+"),
         Case("Deconvolution", {"kernel": "(3, 3)", "num_filter": 5, "no_bias": "False", "stride": "(2, 2)",
                                "pad": "(1, 1)", "adj": "(1, 1)"},
@@ -57,14 +68,20 @@ def convolution() -> List[Case]:
 def pooling() -> List[Case]:
     op = "Pooling"
     image = [real(4, 3, 6, 5)]
-    cases = [Case(op, {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": t}, image, "n c") for t in
+    cases = [Case(op, {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": t}, image, "n c h w") for t in
              ("max", "avg", "sum")]
     return cases + [
         Case(op, {"kernel": "(3, 3)", "pad": "(1, 1)", "pool_type": "avg", "count_include_pad": "False",
                   "pooling_convention": "full", "layout": "NCHW", "stride": "(2, 2)"}, image, "n c"),
+        Case(op, {"kernel": "(2, 3)", "pad": "(0, 1)", "pool_type": "avg", "pooling_convention": "full",
+                  "stride": "(2, 2)"}, image, "n c h w"),
+        Case(op, {"kernel": "(3, 3)", "pool_type": "max", "pooling_convention": "full", "stride": "(2, 2)"},
+             [real(4, 3, 6, 8)], "n c h w"),
+        Case(op, {"kernel": "(5, 2)", "pad": "(0, 1)", "pool_type": "sum", "pooling_convention": "full",
+                  "stride": "(1, 3)"}, [real(2, 3, 9, 8)], "n c h"),
         Case(op, {"kernel": "(2, 2)", "pool_type": "lp", "p_value": 2}, [positive(4, 3, 6, 5)], "n c"),
-        Case(op, {"kernel": "(2,)"}, [real(4, 3, 6)], "n c"),
-        Case(op, {"kernel": "(2, 2, 2)", "pool_type": "avg"}, [real(4, 3, 4, 3, 2)], "n c"),
+        Case(op, {"kernel": "(2,)"}, [real(4, 3, 6)], "n c w"),
+        Case(op, {"kernel": "(2, 2, 2)", "pool_type": "avg"}, [real(4, 3, 4, 3, 2)], "n c d h"),
         Case(op, {"global_pool": "True", "kernel": "(1, 1)", "pool_type": "avg", "pooling_convention": "full",
                   "pad": "(0, 0)", "stride": "(1, 1)", "layout": "NCHW"}, image, "n c h+ w+"),
         Case(op, {"global_pool": 1, "pool_type": "sum"}, image, "n c h+ w+"),
@@ -230,9 +247,17 @@ def broadcast() -> List[Case]:
         Case("broadcast_to", {"shape": "(4, 3, 6)"}, [real(4, 1, 6)]),
         Case("broadcast_to", {"shape": "(0, 3, 0)"}, [real(4, 1, 6)]),
         Case("_npi_broadcast_to", {"shape": "(2, 4, 6)"}, [real(4, 1)], numpy=True),
-        Case("broadcast_axis", {"axis": "(1,)", "size": "(3,)"}, [real(4, 1, 6)], "n d2"),
-        Case("broadcast_axis", {"axis": 1, "size": 3}, [real(4, 1, 6)], "n d2"),
+        Case("broadcast_axis", {"axis": "(1,)", "size": "(3,)"}, [real(4, 1, 6)]),
+        Case("broadcast_axis", {"axis": 1, "size": 3}, [real(4, 1, 6)]),
+        Case("broadcast_axis", {"axis": "(1, 2)", "size": "(3, 2)"}, [real(4, 1, 1, 5)], "n d3"),
+        Case("_contrib_arange_like", {"axis": 1}, [real(4, 3, 6)], "n d1 d2"),
+        Case("_contrib_arange_like", {"axis": -1, "start": 2, "step": 0.5}, [real(4, 3)], "n d1"),
+        Case("_arange", {"start": 1, "stop": 7}, [], ""),
+        Case("_eye", {"N": 4}, [], ""),
         Case("broadcast_like", {}, [real(4, 1, 6), real(4, 3, 6)]),
+        Case("broadcast_like", {"lhs_axes": "(1,)", "rhs_axes": "(0,)"}, [real(4, 1, 6), real(3, 2)], "n d1 d2 l1"),
+        Case("broadcast_like", {"lhs_axes": "(0, -1)", "rhs_axes": "(2, 1)"}, [real(1, 3, 1), real(5, 4, 6)],
+             "n d1 d2 l0"),
         Case("_zeros", {"shape": "(4, 3)"}, []),
         Case("_ones", {"shape": "(4, 3)", "ctx": ""}, []),
         Case("_full", {"shape": "(4, 3)", "value": 2}, []),
@@ -404,7 +429,10 @@ def slicing() -> List[Case]:
         Case("slice", {"begin": "(None, None)", "end": "(None, None)", "step": "(None, -1)"}, [x], "n d2"),
         Case("slice_axis", {"axis": 1, "begin": 1, "end": "None"}, [x], "n d2"),
         Case("slice_axis", {"axis": -1, "begin": -2, "end": -1}, [x], "n d1"),
-        Case("slice_like", {"axes": "(1,)"}, [x, real(2, 2)], "n d2"),
+        Case("slice_axis", {"axis": 1, "begin": 0, "end": 3}, [x]),
+        Case("slice_axis", {"axis": 1, "begin": -3, "end": "None"}, [x]),
+        Case("slice_like", {"axes": "(1,)"}, [x, real(2, 2)], "n d2 l0"),
+        Case("slice_like", {"axes": "(0, 1)"}, [x, real(2, 3, 5)], "d1 d2 l2"),
         Case("SliceChannel", {"num_outputs": 3, "axis": 1}, [x], "n d2"),
         Case("SliceChannel", {"num_outputs": 3, "axis": 1, "squeeze_axis": "True"}, [x], "n d2"),
         Case("_split_v2", {"axis": 2, "indices": "(0, 2, 5)"}, [x], "n d1"),
@@ -467,20 +495,30 @@ def losses() -> List[Case]:
     ]
 
 
+def _stray_index(high: int, *shape: int, dtype: str = "float32") -> Operand:
+    """Return indices of which some lie before 0 or behind high-1."""
+    return Operand(shape, lambda rng, s: rng.randint(-3, high + 3, size=s), gradient=False, dtype=dtype)
+
+
 def indexing() -> List[Case]:
     return [
-        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [index(7, 4), real(7, 6)], "n o"),
+        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [index(7, 4), real(7, 6)], "n o v+"),
         Case("Embedding", {"input_dim": 7, "output_dim": 6, "sparse_grad": "False"}, [index(7, 4, 3), real(7, 6)],
-             "n i1 o"),
-        Case("take", {"axis": 0}, [real(7, 6), index(7, 4, 3)], "d1 i i1"),
+             "n i1 o v+"),
+        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [_stray_index(7, 9, 3), real(7, 6)], "n i1 o v+"),
+        Case("Embedding", {"input_dim": 7, "output_dim": 6}, [_stray_index(7, 9, dtype="int32"), real(7, 6)], "n o v+"),
+        Case("take", {"axis": 0}, [real(7, 6), index(7, 4, 3)], "v+ d1 i i1"),
+        Case("take", {"axis": 1}, [real(2, 7, 6), _stray_index(7, 9)], "n v+ d2 i"),
         Case("take", {"axis": -1, "mode": "wrap"}, [real(2, 4, 6), index(9, 3)], "n d1 i"),
         Case("take", {"axis": 1, "mode": "raise"}, [real(2, 4, 6), index(4)], "n d2", numpy=True),
-        Case("pick", {"axis": "-1", "keepdims": "True"}, [real(4, 6), index(6, 4)], "n"),
-        Case("pick", {}, [real(4, 3, 6), index(6, 4, 3)], "n d1"),
+        Case("pick", {"axis": "-1", "keepdims": "True"}, [real(4, 6), index(6, 4)], "n v+"),
+        Case("pick", {}, [real(4, 3, 6), index(6, 4, 3)], "n d1 v+"),
+        Case("pick", {"axis": 1, "keepdims": "True"}, [real(4, 6, 3), _stray_index(6, 4, 1, 3)], "n d2 v+"),
         Case("pick", {"axis": 1, "mode": "wrap"}, [real(4, 3, 6), index(5, 4, 1, 6)], "n d2"),
-        Case("pick", {"axis": 0}, [real(6), index(6, 1)], ""),
+        Case("pick", {"axis": 0}, [real(6), index(6, 1)], "v+"),
         Case("batch_take", {}, [real(4, 6), index(6, 4, dtype="int32")], "n", training=False),
-        Case("one_hot", {"depth": 6}, [index(6, 4, 3)], "n i1"),
+        Case("one_hot", {"depth": 6}, [index(6, 4, 3)], "n i1 v"),
+        Case("one_hot", {"depth": 6, "off_value": 0.1}, [_stray_index(6, 9)], "n v"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 2, 5, dtype="int32")], "d2 i"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 1, 5, 2, dtype="int32")], "d1 d2 i i1"),
     ]
@@ -498,8 +536,45 @@ def sequences() -> List[Case]:
     ]
 
 
+def attention() -> List[Case]:
+    prefix = "_contrib_interleaved_matmul_"
+    return [
+        Case(prefix + "selfatt_qk", {"heads": 2}, [real(5, 4, 18)], "n"),
+        Case(prefix + "selfatt_qk", {"heads": 4}, [real(5, 1, 36)], "h"),
+        Case(prefix + "selfatt_qk", {"heads": 1}, [real(5, 4, 9)], "n"),
+        Case(prefix + "selfatt_valatt", {"heads": 2}, [real(5, 4, 18), real(8, 5, 5)], "n"),
+        Case(prefix + "selfatt_valatt", {"heads": 4}, [real(5, 1, 36), real(4, 5, 5)], "h"),
+        Case(prefix + "encdec_qk", {"heads": 2}, [real(5, 4, 6), real(7, 4, 12)], "n t s"),
+        Case(prefix + "encdec_qk", {"heads": 6}, [real(5, 1, 18), real(7, 1, 36)], "h t s"),
+        Case(prefix + "encdec_valatt", {"heads": 2}, [real(7, 4, 12), real(8, 5, 7)], "n t s+"),
+        Case(prefix + "encdec_valatt", {"heads": 6}, [real(7, 1, 36), real(6, 5, 7)], "h t s+"),
+    ]
+
+
+def recurrent() -> List[Case]:
+    def rnn(mode, gates, layers=1, directions=1, inputs=3, units=4, **attrs):
+        states = [real(layers * directions, 6, units)] * (2 if mode == "lstm" else 1)
+        count, width = 0, inputs
+        for _ in range(layers):
+            count += directions * gates * units * (width + units + 2)
+            width = directions * units
+        attrs = {"mode": mode, "state_size": units, "num_layers": layers, "bidirectional": directions == 2, **attrs}
+        return Case("RNN", attrs, [real(5, 6, inputs), real(count), *states], "n")
+
+    return [
+        rnn("lstm", 4, state_outputs="True"),
+        rnn("lstm", 4, layers=2, directions=2, state_outputs="True", p="0.0"),
+        rnn("lstm", 4, layers=2),
+        rnn("gru", 3, layers=2, state_outputs="True"),
+        rnn("rnn_tanh", 1, state_outputs="True"),
+        rnn("rnn_relu", 1, directions=2),
+        Case("_rnn_param_concat", {"num_args": 2, "dim": 0}, [real(4), real(6)], ""),
+    ]
+
+
 FAMILIES = (dense, convolution, pooling, normalization, elementwise, dropout, broadcast, matrix_products, reductions,
-            reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences)
+            reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences,
+            attention, recurrent)
 
 CASES = [case for family in FAMILIES for case in family()]
 
@@ -530,9 +605,9 @@ UNKNOWN = [
 # Attributes that a rule reads: one that does not parse makes the operator unknown.
 READ = {
     "FullyConnected": ("num_hidden", "no_bias", "flatten"),
-    "Convolution": ("num_filter", "num_group", "no_bias", "kernel", "stride", "pad", "layout"),
+    "Convolution": ("num_filter", "num_group", "no_bias", "kernel", "stride", "pad", "dilate", "layout"),
     "Deconvolution": ("num_filter", "num_group", "no_bias", "kernel", "stride", "pad", "adj", "target_shape", "layout"),
-    "Pooling": ("global_pool", "layout"),
+    "Pooling": ("global_pool", "layout", "kernel", "stride", "pad"),
     "BatchNorm": ("axis", "use_global_stats"),
     "LayerNorm": ("axis",),
     "GroupNorm": ("num_groups",),
@@ -580,9 +655,16 @@ READ = {
     "SoftmaxActivation": ("mode",),
     "SoftmaxOutput": ("multi_output", "preserve_shape", "normalization"),
     "MakeLoss": ("normalization",),
-    "Embedding": ("output_dim", "sparse_grad"),
+    "Embedding": ("input_dim", "output_dim", "sparse_grad"),
+    "one_hot": ("depth",),
     "take": ("axis",),
     "pick": ("axis", "keepdims"),
+    "_contrib_interleaved_matmul_selfatt_qk": ("heads",),
+    "_contrib_interleaved_matmul_selfatt_valatt": ("heads",),
+    "_contrib_interleaved_matmul_encdec_qk": ("heads",),
+    "_contrib_interleaved_matmul_encdec_valatt": ("heads",),
+    "RNN": ("mode", "use_sequence_length"),
+    "_contrib_arange_like": ("axis", "start", "step", "repeat"),
     "SequenceMask": ("axis", "use_sequence_length"),
     "UpSampling": ("sample_type",),
     "_contrib_ROIAlign": ("position_sensitive",),

@@ -211,6 +211,10 @@ class Cut:
         """Whether the group is the one that has the addends: the first of every reduced factor that is cut."""
         return all(r[0] == 0 for f, r in group.items() if self.factors[f]["reduced"])
 
+    def counts(self, group: Dict[int, Range]) -> bool:
+        """Whether the group's outputs count: groups that differ in a factor that no output has compute the same."""
+        return all(r[0] == 0 for f, r in group.items() if self.factors[f]["same"])
+
     def scale(self, group: Dict[int, Range]) -> float:
         """Return what the group's outputs are multiplied with."""
         reduced = {f: r for f, r in group.items() if self.factors[f]["reduced"]}
@@ -226,11 +230,40 @@ class Cut:
             size = self.factors[extent["factor"]]["size"]
             begin, end = group.get(extent["factor"], (0, size))
             local[name] = str((end - begin) * extent["block"])
+        for name, start in self.rule["start_attrs"].items():
+            begin, _ = group.get(start["factor"], (0, 0))
+            local[name] = str(start["first"] + start["step"] * begin)
         for name, output in self.rule["shape_attrs"].items():
             local[name] = str(tuple(outputs[output]))
         if not self.adds(group):
             local.update(self.rule["without_addends"])
         return local
+
+
+    def own_indices(self, used: List[int], tiles: List[np.ndarray],
+                    group: Dict[int, Range]) -> List[np.ndarray]:
+        """Return the tiles with every index counted from the beginning of the group's range."""
+        tiles = list(tiles)
+        for into in self.rule["indices"]:
+            begin, _ = group.get(into["factor"], (0, 0))
+            tiles[used.index(into["input"])] = np.trunc(tiles[used.index(into["input"])]).astype("int64") - begin
+        return tiles
+
+    def mask(self, output: int, tiles: Dict[int, np.ndarray], shape: Sequence[int], group: Dict[int, Range]
+             ) -> np.ndarray:
+        """Return 1 where an output element is the group's own, 0 where its index is another group's."""
+        mask = np.ones(shape)
+        dims = self.rule["outputs"][output]["dims"]
+        for into in self.rule["indices"]:
+            factor = self.factors[into["factor"]]
+            if not factor["reduced"] or into["factor"] not in group:
+                continue
+            begin, end = group[into["factor"]]
+            indices = np.clip(np.trunc(tiles[into["input"]]), 0, factor["size"] - 1)
+            own = (indices >= begin) & (indices < end)
+            carried = self.rule["inputs"][into["input"]]["dims"]
+            mask = mask * own.reshape([n if d != WHOLE and d in carried else 1 for d, n in zip(dims, shape)])
+        return mask
 
 
 def draw_inputs(case: Case, seed: int) -> List[np.ndarray]:
@@ -265,18 +298,23 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         shapes = [o[r].shape for o, r in zip(whole.outputs, out_regions)]
         local = cut.attributes(attrs, group, shapes)
         scale = cut.scale(group)
+        counts = float(cut.counts(group))  # of groups that compute the same, one is asked for
+        masks = [counts * cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
+        tiles = cut.own_indices(used, tiles, group)
         operands = [case.inputs[i] for i in used]
         result = run(case, local, tiles, operands, len(outputs), None)
         owned = [cut.own_rows(k, regions, group) for k in range(len(outputs))]
         if heads is not None:
             own_heads = [np.zeros(o.shape, h.dtype) for o, h in zip(result.outputs, heads)]
-            for own_head, own, head, region in zip(own_heads, owned, heads, out_regions):
-                own_head[own] = head[region] * scale
+            for own_head, own, head, region, mask in zip(own_heads, owned, heads, out_regions, masks):
+                own_head[own] = head[region] * scale * mask
             result = run(case, local, tiles, operands, len(outputs), own_heads)
-        for total, region, made, own, shape in zip(joined.outputs, out_regions, result.outputs, owned, shapes):
+        for total, region, made, own, shape, mask in zip(
+            joined.outputs, out_regions, result.outputs, owned, shapes, masks
+        ):
             part = made[own]
             assert part.shape == shape, f"a part has shape {part.shape}, its region of the output {shape}"
-            total[region] += part * scale
+            total[region] += part * scale * mask
         for i, gradient in zip(used, result.gradients):
             if gradient is not None:
                 joined.gradients[i][regions[i]] += gradient
@@ -306,9 +344,9 @@ def check_cut(case: Case, attrs: Dict[str, str], rule: Dict, cuts: Dict[int, int
 
 
 def possible_cuts(rule: Dict) -> List[Dict[int, int]]:
-    """Return every cut of one factor into 2 and 3, and every cut of two factors into 2 each."""
+    """Return every cut of one factor into 2, 3 and 5, and every cut of two factors into 2 each."""
     factors = rule["factors"]
-    single = [{f: p} for f, factor in enumerate(factors) for p in (2, 3) if can_cut(factor, p)]
+    single = [{f: p} for f, factor in enumerate(factors) for p in (2, 3, 5) if can_cut(factor, p)]
     halves = [next(iter(c)) for c in single if 2 in c.values()]
     return single + [{a: 2, b: 2} for a, b in itertools.combinations(halves, 2)]
 

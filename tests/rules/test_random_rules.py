@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.rules.cutting import Case, check_rule, positive, real
@@ -24,7 +24,7 @@ def shapes(draw, least=1, most=4):
 
 @st.composite
 def convolutions(draw):
-    """Draw a Convolution or Deconvolution with groups, strides and padding."""
+    """Draw a Convolution or Deconvolution with groups, strides, padding and dilation."""
     transposed = draw(st.booleans())
     spatial = draw(st.integers(1, 3 if not transposed else 2))
     groups = draw(st.sampled_from([1, 1, 2, 3, 4]))
@@ -32,13 +32,32 @@ def convolutions(draw):
     kernel = [draw(st.integers(1, 3)) for _ in range(spatial)]
     stride = [draw(st.integers(1, 2)) for _ in range(spatial)]
     pad = [draw(st.integers(0, (k - 1) // 2)) for k in kernel]
-    image = [k + draw(st.integers(0, 4)) for k in kernel]
+    dilate = [1 if transposed else draw(st.integers(1, 2)) for _ in range(spatial)]
+    image = [(k - 1) * d + 1 + draw(st.integers(0, 6)) for k, d in zip(kernel, dilate)]
     bias = draw(st.booleans())
     first, second = (channels, filters // groups) if transposed else (filters, channels // groups)
     operands = [real(draw(st.integers(1, 4)), channels, *image), real(first, second, *kernel)]
-    attrs = {"kernel": tuple(kernel), "stride": tuple(stride), "pad": tuple(pad), "num_filter": filters,
-             "num_group": groups, "no_bias": not bias}
+    attrs = {"kernel": tuple(kernel), "stride": tuple(stride), "pad": tuple(pad), "dilate": tuple(dilate),
+             "num_filter": filters, "num_group": groups, "no_bias": not bias}
     return Case("Deconvolution" if transposed else "Convolution", attrs, operands + [real(filters)] * bias)
+
+
+@st.composite
+def poolings(draw):
+    """Draw a Pooling with strides and padding, in both conventions."""
+    spatial = draw(st.integers(1, 3))
+    kernel = [draw(st.integers(1, 4)) for _ in range(spatial)]
+    stride = [draw(st.integers(1, 3)) for _ in range(spatial)]
+    pad = [draw(st.integers(0, k - 1)) for k in kernel]
+    image = [k + draw(st.integers(0, 8)) for k in kernel]
+    convention = draw(st.sampled_from(["valid", "full"]))
+    # MXNet averages over nothing where a window lies beyond the image.
+    whole = [(n + 2 * p - k + (s - 1 if convention == "full" else 0)) // s * s - p < n
+             for n, k, s, p in zip(image, kernel, stride, pad)]
+    assume(all(whole))
+    attrs = {"kernel": tuple(kernel), "stride": tuple(stride), "pad": tuple(pad), "pooling_convention": convention,
+             "pool_type": draw(st.sampled_from(["max", "avg", "sum"])), "count_include_pad": draw(st.booleans())}
+    return Case("Pooling", attrs, [real(2, 2, *image)])
 
 
 @st.composite
@@ -137,6 +156,12 @@ def products(draw):
 @drawn
 @given(convolutions(), st.integers(0, 99))
 def test_convolutions(case, seed):
+    assert check_rule(case, seed)["known"]
+
+
+@drawn
+@given(poolings(), st.integers(0, 99))
+def test_poolings(case, seed):
     assert check_rule(case, seed)["known"]
 
 
