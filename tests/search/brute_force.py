@@ -5,12 +5,13 @@ variable by variable, the best of its values for every combination of values of 
 """
 from __future__ import annotations
 
+import heapq
 import math
 from typing import Dict, List, Tuple
 
 import numpy as np
 
-from tests.search.conversions import arrangements, conversions
+from tests.search.conversions import arrangements, conversions, smallest_alike
 from tests.search.search_space import SearchSpace, Term
 
 Table = Tuple[Tuple[int, ...], np.ndarray]  # the variables that it mentions, ascending, and a cost for all their values
@@ -30,7 +31,7 @@ def optimal_bytes(graph: Dict, devices: int) -> int:
 
 def table(space: SearchSpace, term: Term) -> Table:
     """Return what a term costs, in bytes."""
-    shape = term.tensor.shape
+    shape, scale = smallest_alike(space.cuts, term.tensor.shape)
     known = conversions(space.cuts, shape, tuple(range(len(shape))))
     rows = np.array([known.number[t] for t in term.made])
     width = max(len(needed) for needed in term.needs)
@@ -39,7 +40,7 @@ def table(space: SearchSpace, term: Term) -> Table:
         given = np.array([len(needed) > k for needed in term.needs])
         columns = [known.number[needed[min(k, len(needed) - 1)]] for needed in term.needs]
         costs += np.where(given, known.conversions[np.ix_(rows, columns)], 0)
-    costs *= term.tensor.itemsize * term.tensor.ways
+    costs *= scale * term.tensor.itemsize * term.tensor.ways
     if term.source is None:
         return (term.user,), costs.min(axis=0)
     if term.source > term.user:
@@ -49,25 +50,34 @@ def table(space: SearchSpace, term: Term) -> Table:
 
 def least_sum(sizes: List[int], tables: List[Table]) -> int:
     """Return the least total of the tables over all values of the variables (0 .. size - 1 each)."""
-    left = list(tables)
-    variables = {v for names, _ in tables for v in names}
+    beside: Dict[int, List[Table]] = {}  # the tables of each variable that is left
+    for names, costs in tables:
+        for v in names:
+            beside.setdefault(v, []).append((names, costs))
+    met = {v: {u for names, _ in own for u in names} - {v} for v, own in beside.items()}
+
+    def size_without(v: int) -> int:
+        return math.prod(sizes[u] for u in met[v]) * sizes[v]
+
+    queue = [(size_without(v), v) for v in beside]
+    heapq.heapify(queue)
     total = 0
-    while variables:
-        met = {v: {u for names, _ in left if v in names for u in names} - {v} for v in variables}
-        v = min(variables, key=lambda v: (math.prod(sizes[u] for u in met[v]) * sizes[v], v))
-        names = tuple(sorted(met[v]))
-        if math.prod(sizes[u] for u in names) * sizes[v] > LARGEST:
+    while queue:
+        size, v = heapq.heappop(queue)
+        if v not in beside or size != size_without(v):
+            continue
+        if size > LARGEST:
             raise TooLarge
+        names = tuple(sorted(met.pop(v)))
         joint = np.zeros([sizes[u] for u in names] + [sizes[v]], np.int64)
-        for own, costs in left:
-            if v in own:
-                order = sorted(range(len(own)), key=lambda i: (own[i] == v, own[i]))
-                costs = costs.transpose(order)
-                joint += costs.reshape([sizes[u] if u in own else 1 for u in names] + [sizes[v]])
-        left = [t for t in left if v not in t[0]]
-        variables.remove(v)
-        if names:
-            left.append((names, joint.min(axis=-1)))
-        else:
-            total += int(joint.min())
+        for own, costs in beside.pop(v):
+            order = sorted(range(len(own)), key=lambda i: (own[i] == v, own[i]))
+            joint += costs.transpose(order).reshape([sizes[u] if u in own else 1 for u in names] + [sizes[v]])
+        best = joint.min(axis=-1)
+        if not names:
+            total += int(best)
+        for u in names:
+            beside[u] = [t for t in beside[u] if v not in t[0]] + [(names, best)]
+            met[u] = (met[u] | set(names)) - {u, v}
+            heapq.heappush(queue, (size_without(u), u))
     return total

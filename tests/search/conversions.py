@@ -7,13 +7,15 @@ parts differ by one element at most, the longer ones first. An exchange from t t
 
     sum over devices D that hold u:  q |u(D)| - |t(D) and u(D)|
 
-elements, where t(D) is what D holds and q the number of terms of the sums that end. u may be partial at a cut only where
-t is. A conversion is the cheapest chain of exchanges, of any length, through tilings that leave every device something.
+elements, where t(D) is what D holds and q the number of terms of the sums that end. u may be partial at a cut only
+where t is. A conversion is the cheapest chain of exchanges, of any length, through tilings that leave every device
+something.
 """
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -154,6 +156,16 @@ def conversions(cuts: Cuts, shape: Tuple[int, ...], dims: Tuple[int, ...]) -> Co
         if np.array_equal(longer, best):
             return Conversions({t: i for i, t in enumerate(among)}, direct, best)
         best = longer
+
+
+def smallest_alike(cuts: Cuts, shape: Sequence[int]) -> Tuple[Tuple[int, ...], int]:
+    """Return the smallest shape whose conversions move the same share of the tensor, and how often it is in this one.
+
+    All parts of a dim that the number of devices divides are equal, so its size is only a factor.
+    """
+    devices = math.prod(cuts)
+    small = tuple(devices if n % devices == 0 else n for n in shape)
+    return small, math.prod(shape) // math.prod(small)
 
 
 def text(tiling: Tiling) -> str:

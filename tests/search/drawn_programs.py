@@ -62,7 +62,7 @@ class _Network:
         return joined, (x[1][0], x[1][1] + y[1][1])
 
     def finish(self, tensors: List[Tensor]) -> Dict:
-        """Return the graph that ends in all tensors that nothing uses, and maybe in the last one that something does."""
+        """Return the graph that ends in all tensors without a use, and maybe in the last one that has some."""
         ends = [symbol for symbol, _ in tensors if symbol.name not in self.used]
         again = [symbol for symbol, _ in tensors[1:] if symbol.name in self.used]
         if again and self.draw(st.booleans()):
@@ -120,8 +120,8 @@ def convolutional(draw: st.DrawFn, most: int) -> Dict:
     def convolution(x: mx.sym.Symbol, c: int, m: int) -> mx.sym.Symbol:
         name = net.name("conv")
         return mx.sym.Convolution(
-            x, net.writer.parameter(f"{name}_weight", m, c, 3, 3), kernel=(3, 3), pad=(1, 1), num_filter=m, no_bias=True,
-            name=name,
+            x, net.writer.parameter(f"{name}_weight", m, c, 3, 3), kernel=(3, 3), pad=(1, 1), num_filter=m,
+            no_bias=True, name=name,
         )
 
     x = convolution(net.writer.input("x", batch, channels, image, image), channels, filters)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from tests.search.conversions import PARTIAL, Cuts, Tiling, conversions
+from tests.search.conversions import PARTIAL, Cuts, Tiling, conversions, smallest_alike
 from tests.search.search_space import SearchSpace, Term
 
 Counts = Tuple[Tuple[int, int], ...]
@@ -50,15 +50,14 @@ def prices(cuts: Cuts, term: Term) -> np.ndarray:
     """Return the bytes of a term by the values of its sides; (1, user's values) without a source."""
     shape, itemsize, ways = term.tensor
     devices = math.prod(cuts)
-    every = [t for t in term.made] + [t for needed in term.needs for t in needed]
+    every = [*term.made] + [t for needed in term.needs for t in needed]
     dims = sorted({c for t in every for c, _ in t if c >= 0})
     if any(c == PARTIAL for t in every for c, _ in t) and any(shape[d] < devices for d in dims):
         dims = list(range(len(shape)))  # a sum may be reduced onto another dim
-    # What divides evenly costs the same share of every size.
-    small = tuple(min(n, devices) if n % devices == 0 else n for n in (shape[d] for d in dims))
+    small, scale = smallest_alike(cuts, [shape[d] for d in dims])
+    scale *= math.prod(n for d, n in enumerate(shape) if d not in dims)
     among = {d: i for i, d in enumerate(dims)}
     number, table = _least(cuts, small, tuple(range(len(small))))
-    scale = math.prod(shape) // math.prod(small)
 
     def index(tiling: Tiling) -> int:
         return number[counts(cuts, tuple((among.get(c, c), 0) for c, _ in tiling))]
@@ -184,7 +183,9 @@ class CostNetwork:
 
 def integer_optimum(graph: Dict, devices: int) -> Solution:
     """Return the optimum of a program over so many devices."""
-    space = SearchSpace(graph, {"devices": devices, "spatial": "no"}, lambda cuts, choices: (tuple((c, 0) for c in choices),))
+    space = SearchSpace(
+        graph, {"devices": devices, "spatial": "no"}, lambda cuts, choices: (tuple((c, 0) for c in choices),)
+    )
     network = CostNetwork([len(d) for d in space.domains])
     for term in space.terms:
         costs = prices(space.cuts, term)

@@ -1,4 +1,4 @@
-"""The planner against the least over all plans (brute_force.py), on random programs with sizes that divide by nothing.
+"""The planner against the least over all plans (brute_force.py): random programs of any sizes, and whole networks.
 
 SOYBEAN_MX_TEST_FULL=1 draws many more programs, other ones each time.
 """
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from soybean_mx import core
 from tests.search.brute_force import TooLarge, optimal_bytes
 from tests.search.drawn_programs import programs
+from tests.search.networks import NETWORKS, graph_of_network
 
 FULL = os.environ.get("SOYBEAN_MX_TEST_FULL") == "1"
 
@@ -24,11 +25,12 @@ def compare(graph, devices: int) -> None:
         least = optimal_bytes(graph, devices)
     except TooLarge:
         assume(False)
+    shapes = dict(list(graph["shapes"].items())[:20])
     found, bound = plan["bytes"]["total"], plan["lower_bound_bytes"]
-    assert bound <= least, f"the bound {bound} is more than {least}, which a plan moves: {graph['shapes']}"
-    assert least <= found, f"the plan moves {found}, less than any plan can ({least}): {graph['shapes']}"
-    assert plan["exact"], f"not proved: {bound} <= {least} <= {found}: {graph['shapes']}"
-    assert found == least, f"proved at {found}, but a plan moves {least}: {graph['shapes']}"
+    assert bound <= least, f"the bound {bound} is more than {least}, which a plan moves: {shapes}"
+    assert least <= found, f"the plan moves {found}, less than any plan can ({least}): {shapes}"
+    assert plan["exact"], f"not proved: {bound} <= {least} <= {found}: {shapes}"
+    assert found == least, f"proved at {found}, but a plan moves {least}: {shapes}"
 
 
 # Draws in CI and in full, and layers at the most.
@@ -46,3 +48,9 @@ def test_no_plan_moves_fewer_bytes(devices, draws, full_draws, most):
         compare(graph, devices)
 
     check()
+
+
+@pytest.mark.parametrize("devices", (2, 4, 8))
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name, devices):
+    compare(graph_of_network(name), devices)
