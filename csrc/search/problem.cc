@@ -2,8 +2,15 @@
 
 #include <algorithm>
 
+#include "search/arrangement.h"
+
 namespace soybean {
 namespace {
+
+// A variable that the owner may hold is tried in so many arrangements of each tiling,
+// on so many cuts.
+constexpr size_t kArrangements = 48;
+constexpr int kArrangedCuts = 4;
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -40,14 +47,30 @@ std::vector<Tiling> spread(const Mesh& mesh, const Shape& shape, const Tiling& n
   return out;
 }
 
+// Whether an operator takes the tensor twice and may need it in two tilings (a product
+// of a matrix with itself): where it rests is then not where a single input needs it.
+bool needed_differently(const Space& space, Entry e) {
+  const std::vector<Use>& uses = space.uses(e);
+  for (const Use& a : uses) {
+    if (a.node < 0) continue;
+    const Rule& rule = space.program().rules[index(a.node)];
+    for (const Use& b : uses) {
+      if (!rule.known || b.node != a.node) continue;
+      const TensorRule &one = rule.inputs[a.input], &other = rule.inputs[b.input];
+      if (one.dims != other.dims || one.addend != other.addend) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 bool rests(const Space& space, Entry e) {
   if (space.is_pinned(e)) return true;
   const std::vector<Use>& uses = space.uses(e);
   if (space.graph().node(e.node).is_variable() && (uses.empty() || space.is_fixed(e))) return true;
-  // Inputs of one operator count as one use: they need the tensor together.
-  return std::any_of(uses.begin(), uses.end(), [&uses](const Use& use) {
+  // Inputs of one operator that are needed alike count as one use.
+  return needed_differently(space, e) || std::any_of(uses.begin(), uses.end(), [&uses](const Use& use) {
     return use.node != uses[0].node || (use.node < 0 && use.input != uses[0].input);
   });
 }
@@ -198,25 +221,50 @@ Problem::Source Problem::best_of(Entry e, const std::vector<Tiling>& candidates,
   return best;
 }
 
+// The tilings in which a variable may be held, by a number that is the same for
+// variables alike.
+int Problem::holder(Entry e) {
+  const auto [known, fresh] = holder_of_.emplace(e, -1);
+  if (!fresh) return known->second;
+  std::vector<Tiling> possible = space_.tensor_tilings(e);
+  std::vector<int> key{prices_.kind(e), static_cast<int>(space_.graph().node(e.node).role)};
+  for (const Tiling& t : possible) key.push_back(prices_.number(t));
+  const auto [it, added] = holders_.emplace(key, Holder{});
+  if (added) {
+    Holder& h = it->second;
+    h.number = static_cast<int>(holders_.size()) - 1;
+    for (const Tiling& t : possible) {
+      h.counts.insert(Counts(space_.mesh(), t, space_.graph().type(e).shape.size()));
+      h.owned = h.owned || t.has(kOwner);
+    }
+    h.tilings = std::move(possible);
+    holders_by_number_.push_back(&h);
+  }
+  return known->second = it->second.number;
+}
+
 Problem::Source Problem::best_source(Entry e, const std::vector<int>& needed) {
-  const Node& node = space_.graph().node(e.node);
-  const int like = static_cast<int>(node.role) * 2 + (node.requires_grad ? 1 : 0);
-  const auto [it, fresh] = sources_.emplace(std::make_pair(std::make_pair(prices_.kind(e), like), needed), Source{});
+  const int number = holder(e);
+  const auto [it, fresh] = sources_.emplace(std::make_pair(number, needed), Source{});
   if (!fresh) return it->second;
-  const Shape& shape = node.outputs[0].shape;
-  const bool once = node.role == Role::kParameter || node.requires_grad;
+  const Holder& h = *holders_by_number_[index(number)];
+  const Shape& shape = space_.graph().type(e).shape;
+  const Mesh& mesh = space_.mesh();
+  std::vector<Tiling> near = spread(mesh, shape, prices_.tiling(needed[0]));
+  near.push_back(Tiling(std::vector<int>(near[0].size(), kReplicated)));
   std::vector<Tiling> candidates;
-  if (!space_.is_whole_boundary()) {
-    for (const int n : needed) {
-      const std::vector<Tiling> all = spread(space_.mesh(), shape, prices_.tiling(n));
-      for (const Tiling& t : all) {
-        const bool held = !t.has(kReplicated) || !once;
-        const bool spread_out = !t.has(kOwner) || space_.may_be_owned(e);
-        if (held && spread_out && fits(space_.mesh(), t, shape)) candidates.push_back(t);
-      }
+  for (const Tiling& t : near) {
+    if (h.counts.count(Counts(mesh, t, shape.size())) > 0) candidates.push_back(t);
+  }
+  // Where the owner comes in, the parts that it has decide, and they may be any.
+  const bool any = h.owned || prices_.tiling(needed[0]).has(kOwner);
+  if (any || candidates.empty()) {
+    const bool arranged = prices_.pricing().exact && mesh.cut_count() <= kArrangedCuts;
+    for (const Tiling& t : h.tilings) {
+      const std::vector<Tiling> all = arranged ? arrangements(mesh, t, kArrangements) : std::vector<Tiling>{t};
+      candidates.insert(candidates.end(), all.begin(), all.end());
     }
   }
-  if (candidates.empty()) candidates = space_.tensor_tilings(e);
   return it->second = best_of(e, candidates, needed);
 }
 

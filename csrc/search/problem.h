@@ -9,12 +9,13 @@
 //
 // where C doubles if t has a gradient, and of all operators. A tensor with one use
 // rests as the use needs it, which is best as no conversion is dearer than one by
-// way of a third tiling. A parameter with one use rests where the use needs it too,
-// with the cuts that would replicate it spread over a dim.
+// way of a third tiling. A variable with one use rests in the best of its tilings: where
+// the use needs it, with the cuts that would replicate a parameter spread over a dim.
 #ifndef SOYBEAN_SEARCH_PROBLEM_H_
 #define SOYBEAN_SEARCH_PROBLEM_H_
 
 #include <functional>
+#include <set>
 
 #include "search/elimination.h"
 #include "search/prices.h"
@@ -92,6 +93,13 @@ class Problem {
     Cost cost;
     Tiling tiling;
   };
+  struct Holder {
+    int number = 0;
+    std::vector<Tiling> tilings;
+    std::set<Counts> counts;  // of these
+    bool owned = false;       // whether the owner holds all or a part in one of them
+  };
+  int holder(Entry e);
   Source best_source(Entry e, const std::vector<int>& needed);
   Source best_of(Entry e, const std::vector<Tiling>& candidates, const std::vector<int>& needed);
 
@@ -106,7 +114,10 @@ class Problem {
   std::vector<int> result_variable_;
   std::map<Entry, int> tensor_variable_;
   std::map<std::vector<int>, std::shared_ptr<const std::vector<Cost>>> shared_;
-  std::map<std::pair<std::pair<int, int>, std::vector<int>>, Source> sources_;
+  std::map<Entry, int> holder_of_;
+  std::map<std::vector<int>, Holder> holders_;
+  std::vector<const Holder*> holders_by_number_;
+  std::map<std::pair<int, std::vector<int>>, Source> sources_;
 };
 
 }  // namespace soybean

@@ -276,6 +276,13 @@ std::vector<OperatorCuts> Space::ways_to_cut(const Rule& rule, const std::vector
   return out;
 }
 
+// A variable that gets a gradient holds each element once, or its copies would have
+// to be kept equal. What is fed or read only may be replicated.
+bool Space::held_once(Entry e) const {
+  const Node& node = graph().node(e.node);
+  return node.is_variable() && (node.role == Role::kParameter || node.requires_grad);
+}
+
 // The dims along which some operator around the tensor may be cut.
 std::vector<Choice> Space::split_dims(Entry e) const {
   std::set<Choice> dims;
@@ -295,9 +302,12 @@ std::vector<Choice> Space::split_dims(Entry e) const {
     const Rule& rule = program_.rules[static_cast<size_t>(use.node)];
     if (rule.known) add(use.node, rule.inputs[use.input].dims);
   }
-  // A variable that no operator can cut is still spread out to save memory.
-  const bool variable = graph().node(e.node).is_variable();
-  if (variable && dims.empty() && !graph().type(e).shape.empty()) dims.insert(0);
+  // A variable is spread out to save memory even where no operator can cut it; one
+  // that is held once, so far as any of its dims has room.
+  const Node& node = graph().node(e.node);
+  const size_t rank = graph().type(e).shape.size();
+  if (node.is_variable() && dims.empty() && rank > 0) dims.insert(0);
+  for (size_t d = 0; d < rank && held_once(e); ++d) dims.insert(static_cast<Choice>(d));
   return {dims.begin(), dims.end()};
 }
 
@@ -363,10 +373,7 @@ std::vector<Tiling> Space::tensor_tilings(Entry e) const {
   const Node& node = graph().node(e.node);
   if (!node.is_variable()) return tilings(e, is_wanted_replicated(e), may_be_owned(e));
   if (options_.whole_boundary) return {owned(mesh_)};
-  // A variable that gets a gradient holds each element once, or its copies
-  // would have to be kept equal. What is fed or read only may be replicated.
-  const bool once = node.role == Role::kParameter || node.requires_grad;
-  return tilings(e, !once, may_be_owned(e));
+  return tilings(e, !held_once(e), may_be_owned(e));
 }
 
 std::vector<Tiling> Space::result_tilings(size_t result) const {

@@ -65,8 +65,6 @@ class Space {
   bool is_fixed(Entry e) const;
 
   bool is_whole_boundary() const { return options_.whole_boundary; }
-  // Whether one group alone may hold a tensor that has room to be spread out.
-  bool may_be_owned(Entry e) const;
 
   // A random way, cuts and levels included.
   OperatorCuts random_cuts(int node, std::mt19937_64* random) const;
@@ -77,6 +75,9 @@ class Space {
   std::vector<int> usable_factors(int node) const;
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;
+  bool held_once(Entry e) const;
+  // Whether one group alone may hold a tensor that has room to be spread out.
+  bool may_be_owned(Entry e) const;
   bool is_small(Entry e) const;
   bool is_wanted_replicated(Entry e) const;
   bool touches_whole(Entry e) const;

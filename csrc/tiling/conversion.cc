@@ -1,6 +1,10 @@
 #include "tiling/conversion.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tiling/counts.h"
 
 namespace soybean {
 namespace {
@@ -267,6 +271,33 @@ Route route_of(const Mesh& mesh, const TensorType& type, const Tiling& from, con
   return route;
 }
 
+// Up to this many cuts every tiling without sums is tried as a stage on the way.
+constexpr int kThoroughCuts = 3;
+
+// Calls `visit` with every tiling without sums that leaves each device something: every
+// choice at every cut, the cuts of a dim in every order.
+template <typename Visit>
+void for_each_stage(const Mesh& mesh, const Shape& shape, const Visit& visit) {
+  const size_t cuts = static_cast<size_t>(mesh.cut_count());
+  std::vector<int> choices(cuts, kOwner), order(cuts);
+  const Choice last = static_cast<Choice>(shape.size()) - 1;
+  for (bool more = true; more;) {
+    std::iota(order.begin(), order.end(), 0);
+    if (fits(mesh, Tiling(choices), shape)) {
+      std::set<Tiling> seen;  // orders differ only among the cuts of one dim
+      do {
+        const Tiling stage(choices, order);
+        if (seen.insert(stage).second) visit(stage);
+      } while (std::next_permutation(order.begin(), order.end()));
+    }
+    more = false;
+    for (size_t i = 0; i < cuts && !more; ++i) {
+      more = choices[i] < last;
+      choices[i] = more ? choices[i] + 1 : kOwner;
+    }
+  }
+}
+
 std::vector<Way> ways(const Tiling& from, const Tiling& to, size_t rank) {
   std::vector<Way> out;
   if (from.has(kPartial) && to.has(kReplicated)) {
@@ -301,6 +332,21 @@ Conversion conversion(const Mesh& mesh, const TensorType& type, const Tiling& fr
   Route direct(mesh, type, from);
   direct.go(to);
   consider(direct);
+  const auto at_bound = [&] {
+    const size_t rank = type.shape.size();
+    return found && best.cost.bytes <=
+           conversion_bound(mesh, type, Counts(mesh, from, rank), Counts(mesh, to, rank)).bytes;
+  };
+  if (from.has(kPartial) && mesh.cut_count() <= kThoroughCuts && !at_bound()) {
+    for_each_stage(mesh, type.shape, [&](const Tiling& stage) {
+      Route route(mesh, type, from);
+      route.go(stage);
+      if (found && route.result().cost.bytes >= best.cost.bytes) return;
+      route.go(to);
+      if (found && route.result().cost.bytes >= best.cost.bytes) return;
+      consider(route);
+    });
+  }
   if (!found) {
     throw Error("internal error: no conversion of a tensor of shape " + shape_text(type.shape) +
                 " from " + tiling_text(from) + " to " + tiling_text(to));

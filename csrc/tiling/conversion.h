@@ -28,7 +28,10 @@
 // gathered.
 // Without partial sums no way to convert moves fewer bytes than the one exchange,
 // as every device receives exactly what it lacks; the division into steps of one
-// cut costs no more bytes and fewer messages.
+// cut costs no more bytes and fewer messages. With partial sums it pays to reduce
+// them onto some tiling first, and what that should be depends on both sides: on
+// three cuts or fewer all of them are tried, and no longer way moves less
+// (tests/search/test_conversions.py).
 //
 // The backward pass sends the gradient of each transfer the other way, so a
 // conversion costs the same bytes again when the tensor has a gradient.

@@ -1,7 +1,7 @@
 """The searches against brute force, against each other, and against figures worked out by hand.
 
-`one_cut.py` is an optimum of its own for chains over one cut, `several_cuts.py` one for small branching programs over
-several cuts. An integer program (scipy.optimize.milp) for larger ones would need the core to hand out its cost tables.
+`one_cut.py` is an optimum of its own for chains over one cut. test_brute_force.py and test_integer_program.py are about
+optima over several cuts, of any sizes.
 """
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from soybean_mx import core
+from tests.search.brute_force import optimal_bytes
 from tests.search.one_cut import optimal_elements
 from tests.search.programs import mlp, residual, siamese, small_convnet, two_heads
-from tests.search.several_cuts import optimal_bytes
 
 TINY = {
     "mlp": mlp(8, [4, 12, 6], bias=True, activation=True),
@@ -136,7 +136,8 @@ def test_the_motivating_example_of_the_paper():
     assert best <= 33_600_000
     assert best <= total(graph, 16, "model") <= 76_800_000
     operators = core.plan(graph, {"devices": 16})["operators"]
-    assert any("n" in cuts and set(cuts) != {"n"} for cuts in operators.values()), "no hybrid"
+    factors = [{cut.split("/")[0] for cut in cuts} for cuts in operators.values()]
+    assert any("n" in cut and cut != {"n"} for cut in factors), "no hybrid"
 
 
 @pytest.mark.parametrize("batch, paper", ((512, 0.37), (1024, 0.74), (2048, 1.48), (4096, 2.95), (8192, 5.37)))
@@ -158,18 +159,20 @@ def test_joint_search_and_recursion(batch, widths, devices):
 
 
 def test_recursion_is_sometimes_worse_than_the_joint_search():
-    # One cut at a time cannot see that the first choice spoils the second: up to 1.5 times the optimum here.
-    graph = mlp(32, [1024] * 3)
-    assert total(graph, 4, "recursive") > total(graph, 4)
+    # One cut at a time cannot see that the first choice spoils the second: 1.3 times the optimum here.
+    graph = mlp(1024, [512, 8, 16])
+    assert total(graph, 4, "recursive") == 68_608
+    assert total(graph, 4) == optimal_bytes(graph, 4) == 52_224
 
 
 def test_one_device_moves_nothing():
     for graph in TINY.values():
         plan = core.plan(graph, {"devices": 1})
-        assert plan["bytes"] == {"forward": 0, "backward": 0, "total": 0} and plan["messages"] == 0
+        assert not any(plan["bytes"].values()) and plan["messages"] == 0
 
 
 def test_a_plan_is_the_same_every_time():
     for strategy in ("optimal", "recursive", "random:7"):
-        options = {"devices": 8, "strategy": strategy}
-        assert core.plan(TINY["mlp"], options) == core.plan(TINY["mlp"], options)
+        first, second = (core.plan(TINY["mlp"], {"devices": 8, "strategy": strategy}) for _ in range(2))
+        del first["search_seconds"], second["search_seconds"]
+        assert first == second
