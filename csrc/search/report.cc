@@ -84,6 +84,7 @@ void add_report(const Program& program, const SearchOptions& options, const Sear
   for (const Node& node : program.graph().nodes()) nodes += node.is_variable() ? 0 : 1;
   plan->set("nodes", Json(nodes));
   plan->set("width", Json(result.width));
+  plan->set("limited", Json(result.limited));
   plan->set("spatial", Json(result.spatial));
   plan->set("memory", memory_report(e.memory));
   plan->set("conversions", conversions_report(program, e));

@@ -27,6 +27,7 @@ struct Found {
   Plan plan;
   int64_t objective = 0, lower_bound = 0;
   bool exact = false;
+  bool limited = false;  // among a part of all plans
   int width = 0;
 };
 
@@ -91,7 +92,10 @@ class Search {
     Found found = arranged(space, counts.plan_of(solution), pricing, bound);
     found.width = solution.width;
     found.lower_bound = bound;
-    found.exact = found.objective <= found.lower_bound;
+    found.limited = space.is_limited();
+    // Times are sums of rounded ones.
+    const int64_t rounding = pricing.machine == nullptr ? 0 : found.lower_bound / 1000000000;
+    found.exact = found.objective <= found.lower_bound + rounding;
     if (found.exact) return found;
     if (mesh_.devices() <= kRefinedDevices && pricing.machine == nullptr) {
       return refined(space, domains, counts, pricing, std::move(found));
@@ -371,7 +375,8 @@ class Search {
     report.optimizer_states = options_.optimizer_states;
     result.evaluation = evaluate(space, found.plan, report, &known_);
     const bool bounded = searched && options_.strategy != "recursive" && options_.strategy != "spartan";
-    result.exact = bounded && found.exact;
+    result.exact = bounded && found.exact && !found.limited;
+    result.limited = found.limited;
     result.width = found.width;
     result.spatial = space_options_.sample_dims;
     result.objective = pricing_.machine == nullptr ? result.evaluation.bytes() : found.objective;

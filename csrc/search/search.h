@@ -48,6 +48,8 @@ struct SearchResult {
   Plan plan;
   Evaluation evaluation;
   bool exact = false;          // proved to be the best
+  bool limited = false;        // operators with very many choices kept a part of them, and
+                               // the lower bound is for plans of these
   int64_t objective = 0;       // bytes, or picoseconds
   int64_t lower_bound = 0;     // of the objective
   int64_t lower_bound_bytes = 0;

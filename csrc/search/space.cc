@@ -15,6 +15,23 @@ namespace {
 constexpr int64_t kSmallBytes = 64 * 1024;
 constexpr int64_t kSmallFraction = 256;
 
+// The most ways to cut or tile that one operator or tensor brings into a search.
+constexpr size_t kMostWays = 256;
+
+// Of too many divisions those with the fewest different choices.
+bool limit_ways(std::vector<Division>* ways) {
+  if (ways->size() <= kMostWays) return false;
+  const auto choices = [](const Division& d) { return std::set<int>(d.begin(), d.end()).size(); };
+  for (size_t most = 4; most >= 2 && ways->size() > kMostWays; --most) {
+    std::vector<Division> kept;
+    for (const Division& d : *ways) {
+      if (choices(d) <= most) kept.push_back(d);
+    }
+    ways->swap(kept);
+  }
+  return true;
+}
+
 // Calls `visit` with one division for each combination of counts of the choices: in
 // each class the cuts take the choices in the order given. `keep` is asked after
 // each class is dealt.
@@ -273,6 +290,7 @@ std::vector<OperatorCuts> Space::ways_to_cut(const Rule& rule, const std::vector
   for_each_counts(mesh_, choices, legal, [&](const Division& cuts) {
     if ((is_uniform(cuts) || options_.free_operators) && (whole_allowed || complete(cuts))) out.push_back(cuts);
   });
+  if (!options_.free_operators) limited_ = limit_ways(&out) || limited_;
   return out;
 }
 
@@ -341,6 +359,7 @@ std::vector<Tiling> Space::ways_to_tile(const Shape& shape, const std::vector<Ch
   for_each_counts(mesh_, choices, legal, [&](const Tiling& tiling) {
     if ((is_uniform(tiling) || options_.free_operators) && (owner || complete(tiling))) out.push_back(tiling);
   });
+  if (!options_.free_operators) limited_ = limit_ways(&out) || limited_;
   return out;
 }
 

@@ -64,6 +64,10 @@ class Space {
   // takes nothing but a variable there (the moving statistics of a fused BatchNorm).
   bool is_fixed(Entry e) const;
 
+  // Whether some operator or tensor has too many choices on so many devices, and those
+  // with many different ones were left out: what is best is best among the others.
+  bool is_limited() const { return limited_; }
+
   bool is_whole_boundary() const { return options_.whole_boundary; }
 
   // A random way, cuts and levels included.
@@ -98,6 +102,7 @@ class Space {
   ResolvedPins pins_;
   // Layers repeat: what operators and tensors alike may do is listed once.
   mutable std::map<std::vector<int64_t>, std::vector<Division>> known_cuts_, known_tilings_;
+  mutable bool limited_ = false;
 };
 
 }  // namespace soybean
