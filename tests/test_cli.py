@@ -253,10 +253,11 @@ def test_the_commands_of_the_documentation_work(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for source in re.findall(r"```python\n(# (\S+)\n.*?)```", text, re.DOTALL):
         Path(source[1]).write_text(source[0])
-    if "lower_bound_bytes" not in core.plan(load("alexnet", 2).graph, {"devices": 2, "strategy": "optimal"}):
-        monkeypatch.setattr(core, "plan", FakePlanner())  # patterns in pins came with lower bounds
     for command in commands:
         program, *arguments = shlex.split(command)
+        if program == "python":  # a benchmark, which its own test runs at a smaller size
+            assert (ROOT / "tests" / "scripts" / f"test_{Path(arguments[0]).stem}.py").exists(), command
+            continue
         assert program == "soybean-mx"
         assert printed(capsys, *arguments), command
     example = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL).group(1))

@@ -144,12 +144,8 @@ Json node_json(const Program& program, const Domains& domains, size_t i) {
 }  // namespace
 
 Json space_json(const Program& program, const SearchOptions& options) {
-  const Mesh mesh = options.topology ? options.topology->mesh : Mesh(options.devices);
-  SpaceOptions space_options;
-  space_options.whole_boundary = options.whole_boundary;
-  space_options.pins = options.pins;
-  space_options.sample_dims = options.spatial == SearchOptions::Spatial::kYes;
-  const Space space(program, mesh, space_options);
+  const Mesh mesh = mesh_of(options);
+  const Space space(program, mesh, space_options(program, options));
   const Domains domains = domains_of(space, {});
   Json cuts = Json::array(), nodes = Json::array(), tensors = Json::array(), results = Json::array();
   for (int c = 0; c < mesh.cut_count(); ++c) cuts.push(Json(mesh.parts(c)));

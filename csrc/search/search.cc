@@ -34,13 +34,8 @@ struct Found {
 class Search {
  public:
   Search(const Program& program, const SearchOptions& options)
-      : program_(program), options_(options), mesh_(mesh_of(options)) {
-    space_options_.whole_boundary = options.whole_boundary;
-    space_options_.pins = options.pins;
-    space_options_.sample_dims = options.spatial == SearchOptions::Spatial::kYes ||
-                             (options.spatial == SearchOptions::Spatial::kAuto && batch_is_short());
+      : program_(program), options_(options), mesh_(mesh_of(options)), space_options_(space_options(program, options)) {
     pricing_.machine = options.time && options.topology ? &options.topology->machine : nullptr;
-    space_options_.priced_computation = options.time;
     pricing_.optimizer_states = options.optimizer_states;
     if (options.time && !options.topology) {
       throw Error("the objective is time: give a topology, whose links and devices say what takes how long");
@@ -59,20 +54,6 @@ class Search {
   }
 
  private:
-  static Mesh mesh_of(const SearchOptions& options) {
-    return options.topology ? options.topology->mesh : Mesh(options.devices);
-  }
-
-  // Whether an input has fewer samples than there are devices, so that the dims of
-  // samples have to be cut or some devices would have nothing to do.
-  bool batch_is_short() const {
-    const std::vector<Node>& nodes = program_.graph().nodes();
-    return std::any_of(nodes.begin(), nodes.end(), [this](const Node& node) {
-      if (!node.is_variable() || node.role != Role::kInput || node.outputs[0].shape.empty()) return false;
-      return node.outputs[0].shape[0] < mesh_.devices();
-    });
-  }
-
   Filter filter_of(const std::string& strategy) const {
     if (strategy == "optimal" || strategy == "spartan") return {};
     const std::optional<Filter> filter = baseline(program_, strategy);
@@ -400,12 +381,34 @@ class Search {
   const Program& program_;
   const SearchOptions& options_;
   const Mesh mesh_;
-  SpaceOptions space_options_;
+  const SpaceOptions space_options_;
   Pricing pricing_;
   mutable KnownConversions known_;
 };
 
 }  // namespace
+
+Mesh mesh_of(const SearchOptions& options) {
+  return options.topology ? options.topology->mesh : Mesh(options.devices);
+}
+
+SpaceOptions space_options(const Program& program, const SearchOptions& options) {
+  // Where an input has fewer samples than there are devices, the dims of samples have to
+  // be cut or some devices would have nothing to do.
+  const std::vector<Node>& nodes = program.graph().nodes();
+  const int devices = mesh_of(options).devices();
+  const bool short_batch = std::any_of(nodes.begin(), nodes.end(), [devices](const Node& node) {
+    if (!node.is_variable() || node.role != Role::kInput || node.outputs[0].shape.empty()) return false;
+    return node.outputs[0].shape[0] < devices;
+  });
+  SpaceOptions out;
+  out.whole_boundary = options.whole_boundary;
+  out.pins = options.pins;
+  out.sample_dims = options.spatial == SearchOptions::Spatial::kYes ||
+                    (options.spatial == SearchOptions::Spatial::kAuto && short_batch);
+  out.priced_computation = options.time;
+  return out;
+}
 
 SearchResult search(const Program& program, const SearchOptions& options) {
   return Search(program, options).run();

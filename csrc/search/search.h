@@ -57,6 +57,11 @@ struct SearchResult {
   bool spatial = false;        // whether image height and width were cut
 };
 
+// The devices of the options, divided.
+Mesh mesh_of(const SearchOptions& options);
+// What the options allow of the space.
+SpaceOptions space_options(const Program& program, const SearchOptions& options);
+
 SearchResult search(const Program& program, const SearchOptions& options);
 
 }  // namespace soybean
