@@ -19,6 +19,7 @@ const char* kind_name(Json::Kind kind) {
     case Json::Kind::kString: return "a string";
     case Json::Kind::kArray: return "an array";
     case Json::Kind::kObject: return "an object";
+    case Json::Kind::kWritten: return "a written value";
   }
   return "unknown";
 }
@@ -300,6 +301,7 @@ void Json::write(std::string* out) const {
       break;
     }
     case Kind::kString: write_string(string_, out); break;
+    case Kind::kWritten: *out += string_; break;
     case Kind::kArray: {
       out->push_back('[');
       for (size_t i = 0; i < array_.size(); ++i) {

@@ -14,7 +14,7 @@ namespace soybean {
 
 class Json {
  public:
-  enum class Kind { kNull, kBool, kInt, kReal, kString, kArray, kObject };
+  enum class Kind { kNull, kBool, kInt, kReal, kString, kArray, kObject, kWritten };
   using Array = std::vector<Json>;
   using Member = std::pair<std::string, Json>;
   using Object = std::vector<Member>;  // in the order of the text
@@ -31,6 +31,13 @@ class Json {
 
   static Json array() { return of(Kind::kArray); }
   static Json object() { return of(Kind::kObject); }
+  // A value as the text that it is written as, to be written only: a large one takes
+  // less room so.
+  static Json written(std::string text) {
+    Json j = of(Kind::kWritten);
+    j.string_ = std::move(text);
+    return j;
+  }
   static Json parse(const std::string& text);
 
   Kind kind() const { return kind_; }

@@ -14,11 +14,15 @@ std::string cuts_text(const Rule& rule, int choice) {
   return rule.factors[static_cast<size_t>(choice)].name;
 }
 
+}  // namespace
+
 Json tiling_json(const Tiling& tiling) {
   Json out = Json::array();
   for (const std::string& text : tiling_texts(tiling)) out.push(Json(text));
-  return out;
+  return Json::written(out.text());
 }
+
+namespace {
 
 Tiling read_tiling(const Json& json, const std::string& what) {
   std::vector<std::string> texts;
@@ -33,7 +37,7 @@ Json operator_json(const Rule& rule, const OperatorCuts& cuts) {
     if (!cuts.is_usual(i)) text += "/" + std::to_string(cuts.level(i));
     out.push(Json(text));
   }
-  return out;
+  return Json::written(out.text());
 }
 
 OperatorCuts read_operator(const Rule& rule, const Json& json, const std::string& what) {

@@ -68,6 +68,7 @@ void check_tensor(const Program& program, const Mesh& mesh, Entry e, const Tilin
 // Throws Error naming the tensor or operator that the plan gets wrong.
 void check_plan(const Program& program, const Plan& plan);
 
+Json tiling_json(const Tiling& tiling);  // its texts, to be written
 Json write_plan(const Program& program, const Plan& plan);
 Plan read_plan(const Program& program, const Json& json);
 // The member that the program's preparation depends on.

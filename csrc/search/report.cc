@@ -8,12 +8,6 @@
 namespace soybean {
 namespace {
 
-Json choices_json(const Tiling& tiling) {
-  Json out = Json::array();
-  for (const std::string& text : tiling_texts(tiling)) out.push(Json(text));
-  return out;
-}
-
 Json bytes_report(const Evaluation& e) {
   Json out = Json::object();
   out.set("forward", Json(e.forward_bytes));
@@ -29,8 +23,8 @@ Json conversions_report(const Program& program, const Evaluation& e) {
   for (const PlannedConversion& c : e.conversions) {
     Json item = Json::object();
     item.set("tensor", Json(program.graph().tensor_name(c.tensor)));
-    item.set("from", choices_json(c.from));
-    item.set("to", choices_json(c.to));
+    item.set("from", tiling_json(c.from));
+    item.set("to", tiling_json(c.to));
     if (c.user >= 0) {
       item.set("user", Json(program.graph().node(c.user).name));
     } else if (c.result >= 0) {
@@ -41,7 +35,7 @@ Json conversions_report(const Program& program, const Evaluation& e) {
     }
     item.set("bytes", Json(c.forward.bytes * c.ways));
     item.set("seconds", Json(c.seconds));
-    out.push(std::move(item));
+    out.push(Json::written(item.text()));
   }
   return out;
 }
