@@ -158,15 +158,18 @@ class Rows {
   // The next row; call count() times.
   const std::vector<int64_t>& next() {
     std::fill(row_.begin(), row_.end(), 0);
+    size_t added = 0;
     for (const Member& m : members_) {
       const size_t step = m.stride.back();
       const int64_t* costs = m.costs + m.base;
       if (step == 1) {
-        for (size_t v = 0; v < row_.size(); ++v) row_[v] = capped(row_[v] + costs[v]);
+        for (size_t v = 0; v < row_.size(); ++v) row_[v] += costs[v];
       } else {
-        for (size_t v = 0; v < row_.size(); ++v) row_[v] = capped(row_[v] + costs[v * step]);
+        for (size_t v = 0; v < row_.size(); ++v) row_[v] += costs[v * step];
       }
+      if (++added % kUncapped == 0) cap();
     }
+    cap();
     advance();
     return row_;
   }
@@ -177,6 +180,12 @@ class Rows {
     const int64_t* costs = nullptr;
     size_t base = 0;
   };
+
+  // So many sums of what is forbidden do not overflow.
+  static constexpr size_t kUncapped = 100;
+  void cap() {
+    for (int64_t& cost : row_) cost = capped(cost);
+  }
 
   void advance() {
     for (size_t i = at_.size(); i-- > 0;) {

@@ -19,6 +19,8 @@ constexpr size_t kArrangements = 24;
 constexpr size_t kArrangementTableLimit = size_t{1} << 20;
 // Times that the second step looks for better arrangements around the best so far.
 constexpr int kRounds = 6;
+// A plan this near to its bound is not worth another search.
+constexpr double kSmallGap = 1e-4;
 // The third step: up to this many devices.
 constexpr int kRefinedDevices = 16;
 
@@ -81,6 +83,7 @@ class Search {
     if (mesh_.devices() <= kRefinedDevices && pricing.machine == nullptr) {
       return refined(space, domains, counts, pricing, std::move(found));
     }
+    if (static_cast<double>(found.objective - found.lower_bound) < kSmallGap * static_cast<double>(found.lower_bound)) return found;
     return simpler(space, &counts, pricing, std::move(found));
   }
 
