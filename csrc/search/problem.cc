@@ -393,8 +393,7 @@ Solution Problem::greedy(const std::vector<int>& nodes, size_t limit) const {
     }
     return best;
   };
-  for (const int node : nodes) {
-    const int v = operator_variable_[index(node)];
+  const auto decide = [&](int v) {
     int64_t best = -1;
     int choice = 0;
     for (int value = 0; value < sizes_[index(v)]; ++value) {
@@ -406,6 +405,13 @@ Solution Problem::greedy(const std::vector<int>& nodes, size_t limit) const {
       choice = value;
     }
     decided[index(v)] = choice;
+  };
+  for (const int node : nodes) {
+    decide(operator_variable_[index(node)]);
+    for (size_t k = 0; k < space_.graph().node(node).outputs.size(); ++k) {
+      const auto rest = tensor_variable_.find({node, static_cast<int>(k)});
+      if (rest != tensor_variable_.end()) decide(rest->second);
+    }
   }
   std::vector<CostTable> tables = tables_;
   for (size_t v = 0; v < sizes_.size(); ++v) {

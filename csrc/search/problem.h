@@ -60,8 +60,8 @@ class Problem {
   int64_t value_of(int64_t packed) const { return packed >> tie_bits_; }
 
   size_t variable_count() const { return sizes_.size(); }
-  // Assigns each operator in this order what is cheapest with those before
-  // (Spartan's greedy); tensors and results are then chosen by elimination.
+  // Assigns each operator in this order, and then how its outputs rest, what is cheapest
+  // with those before (Spartan's greedy); the rest is then chosen by elimination.
   Solution greedy(const std::vector<int>& nodes, size_t limit) const;
   const std::vector<int>& operator_variables() const { return operator_variable_; }
 
