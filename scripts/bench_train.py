@@ -28,7 +28,8 @@ import sys
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Tuple
 
-STRATEGIES = ("optimal", "data", "model", "recursive")
+STRATEGIES = ("optimal", "data", "model", "owt", "megatron", "zero", "spartan", "recursive")
+
 DEFAULT_CONTENDERS = ("serial", "serial_all_cores", "data_parallel", "soybean_mx")
 MEBIBYTE = 2 ** 20
 

@@ -93,7 +93,7 @@ def _add_device_flags(parser: argparse.ArgumentParser) -> None:
                        help="devices to tile the training over: cpu:8, gpu:4 (that many), gpu:0-3, gpu:0,2 (these); "
                        "none: plain MXNet on one device (default: SOYBEAN_MX and SOYBEAN_MX_DEVICES, else "
                        f"{devices.DEFAULT})")
-    group.add_argument("--strategy", default=None, choices=["optimal", "data", "model", "recursive"],
+    group.add_argument("--strategy", default=None, choices=devices.STRATEGIES,
                        help="how the tiling is chosen (default: SOYBEAN_MX_STRATEGY, else optimal)")
 
 

@@ -6,6 +6,7 @@ import sys
 from typing import Optional
 
 DEFAULT = "cpu:2"
+STRATEGIES = ("optimal", "data", "model", "owt", "megatron", "zero", "spartan", "recursive")
 
 
 def requested(flag: Optional[str]) -> Optional[str]:
