@@ -307,10 +307,11 @@ class Search {
     Found free = best(space, filter, pricing_);
     if (peak(free.plan) <= limit) return free;
 
-    // The objective in units of a byte of memory, so that the price starts low.
-    const double unit = static_cast<double>(std::max<int64_t>(free.objective, 1)) / static_cast<double>(limit);
+    // Prices start low, and do not depend on the limit: the least that they lead to does
+    // not either.
     std::optional<Found> fitting;
     int64_t bound = free.lower_bound, least = peak(free.plan);
+    const double unit = static_cast<double>(std::max<int64_t>(free.objective, 1)) / static_cast<double>(least);
     const auto attempt = [&](double weight) {
       Pricing priced = pricing_;
       priced.memory_weight = weight;
