@@ -14,7 +14,7 @@ constexpr int kCountedDevices = 64;
 class Evaluator {
  public:
   Evaluator(const Space& space, const Plan& plan, const Pricing& pricing, KnownConversions* known)
-      : space_(space), plan_(plan), pricing_(pricing), known_(*known) {}
+      : space_(space), plan_(plan), pricing_(pricing), levelled_(space.mesh().by_level()), known_(*known) {}
 
   Evaluation run() {
     const auto& nodes = space_.graph().nodes();
@@ -95,8 +95,8 @@ class Evaluator {
     if (space_.program().requires_grad(e)) c.ways = 2;
     if (pricing_.machine != nullptr) {
       const size_t rank = type.shape.size();
-      const Cost time = conversion_time(mesh, type, Counts(mesh, from, rank), Counts(mesh, to, rank),
-                                        pricing_.machine->links);
+      const Cost time = conversion_time(levelled_, type, Counts(levelled_, from, rank),
+                                        Counts(levelled_, to, rank), pricing_.machine->links);
       c.seconds = static_cast<double>(time.bytes) * 1e-12 * c.ways;
     }
     out_.forward_bytes += c.forward.bytes;
@@ -124,6 +124,7 @@ class Evaluator {
   const Space& space_;
   const Plan& plan_;
   const Pricing& pricing_;
+  const Mesh levelled_;  // time depends on the levels, also where bytes do not
   Evaluation out_;
   KnownConversions& known_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 
 #include "search/arrangement.h"
@@ -84,7 +85,43 @@ class Search {
       return refined(space, domains, counts, pricing, std::move(found));
     }
     if (static_cast<double>(found.objective - found.lower_bound) < kSmallGap * static_cast<double>(found.lower_bound)) return found;
-    return simpler(space, &counts, pricing, std::move(found));
+    found = simpler(space, &counts, pricing, std::move(found));
+    return pricing.machine == nullptr ? found : as_for_bytes(space, filter, pricing, std::move(found));
+  }
+
+  // Where the fastest plan is not certain: the one that moves the fewest bytes, with its
+  // cuts dealt to the machine's levels as takes the least time.
+  Found as_for_bytes(const Space& space, const Filter& filter, const Pricing& pricing, Found found) const {
+    SearchOptions bytes = options_;
+    bytes.time = false;
+    const Space plain(program_, mesh_of(bytes), space_options(program_, bytes));
+    const Plan fewest = best(plain, filter, {}).plan;
+    // How often cuts of each size make each choice, on all levels together.
+    const auto counted = [this](const Division& d) {
+      std::map<std::pair<int, int>, int> counts;
+      for (size_t i = 0; i < d.size(); ++i) ++counts[{mesh_.parts(static_cast<int>(i)), d[i]}];
+      return counts;
+    };
+    const auto keep = [&counted](const Division& wanted, std::vector<Division>* domain) {
+      const auto counts = counted(wanted);
+      std::vector<Division> kept{wanted};
+      std::copy_if(domain->begin(), domain->end(), std::back_inserter(kept),
+                   [&](const Division& d) { return counted(d) == counts; });
+      domain->swap(kept);
+    };
+    Filter same;
+    same.operators = [&](int node, std::vector<OperatorCuts>* domain) { keep(fewest.operators[static_cast<size_t>(node)], domain); };
+    same.tensors = [&](Entry e, std::vector<Tiling>* domain) { keep(fewest.tensors.at(e), domain); };
+    same.results = [&](size_t r, std::vector<Tiling>* domain) { keep(fewest.results[r], domain); };
+    const Domains domains = domains_of(space, same);
+    Problem counts(space, domains, pricing);
+    const Solution solution = counts.solve(kTableLimit);
+    if (solution.cost >= kForbidden) return found;
+    Found other = arranged(space, counts.plan_of(solution), pricing, counts.value_of(solution.lower_bound));
+    if (other.objective >= found.objective) return found;
+    found.plan = std::move(other.plan);
+    found.objective = other.objective;
+    return found;
   }
 
   // Where the best counts cannot be arranged: the best among operators that are cut
@@ -255,7 +292,7 @@ class Search {
     for (int cut = 0; cut < mesh_.cut_count(); ++cut) {
       cuts.push_back(mesh_.parts(cut));
       levels.push_back(mesh_.level(cut));
-      const Mesh part(cuts, levels);
+      const Mesh part(cuts, levels, !options_.time);
       SpaceOptions narrowed = space_options_;
       for (Pin& pin : narrowed.pins) {
         if (!pin.every_cut) pin.choices.resize(cuts.size());
@@ -393,7 +430,16 @@ class Search {
 }  // namespace
 
 Mesh mesh_of(const SearchOptions& options) {
-  return options.topology ? options.topology->mesh : Mesh(options.devices);
+  if (!options.topology) return Mesh(options.devices);
+  const Mesh& mesh = options.topology->mesh;
+  if (options.time) return mesh;
+  // Bytes are the same on all links.
+  std::vector<int> cuts, levels;
+  for (int cut = 0; cut < mesh.cut_count(); ++cut) {
+    cuts.push_back(mesh.parts(cut));
+    levels.push_back(mesh.level(cut));
+  }
+  return Mesh(std::move(cuts), std::move(levels), true);
 }
 
 SpaceOptions space_options(const Program& program, const SearchOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <set>
 
@@ -15,20 +16,32 @@ namespace {
 constexpr int64_t kSmallBytes = 64 * 1024;
 constexpr int64_t kSmallFraction = 256;
 
-// The most ways to cut or tile that one operator or tensor brings into a search.
+// The most ways to cut or tile that one operator or tensor brings into a search, and
+// where computing is priced, so that there are more for all.
 constexpr size_t kMostWays = 256;
+constexpr size_t kMostPricedWays = 128;
 
-// Of too many divisions those with the fewest different choices.
-bool limit_ways(std::vector<Division>* ways) {
-  if (ways->size() <= kMostWays) return false;
-  const auto choices = [](const Division& d) { return std::set<int>(d.begin(), d.end()).size(); };
-  for (size_t most = 4; most >= 2 && ways->size() > kMostWays; --most) {
+// Of more divisions than `most` those with the fewest different choices, or, if these
+// are still too many, those that make one choice for each class of cuts.
+bool limit_ways(const Mesh& mesh, size_t most, std::vector<Division>* ways) {
+  if (ways->size() <= most) return false;
+  const auto keep = [ways](const std::function<bool(const Division&)>& wanted) {
     std::vector<Division> kept;
-    for (const Division& d : *ways) {
-      if (choices(d) <= most) kept.push_back(d);
-    }
-    ways->swap(kept);
+    std::copy_if(ways->begin(), ways->end(), std::back_inserter(kept), wanted);
+    if (!kept.empty()) ways->swap(kept);
+  };
+  for (size_t different = 4; different >= 2 && ways->size() > most; --different) {
+    keep([different](const Division& d) { return std::set<int>(d.begin(), d.end()).size() <= different; });
   }
+  if (ways->size() <= most) return true;
+  keep([&mesh](const Division& d) {
+    for (const std::vector<int>& cuts : mesh.classes()) {
+      for (const int cut : cuts) {
+        if (d[static_cast<size_t>(cut)] != d[static_cast<size_t>(cuts[0])]) return false;
+      }
+    }
+    return true;
+  });
   return true;
 }
 
@@ -235,6 +248,8 @@ bool Space::may_be_whole(int node) const {
   return small;
 }
 
+size_t Space::most_ways() const { return options_.priced_computation ? kMostPricedWays : kMostWays; }
+
 std::vector<int> Space::usable_factors(int node) const {
   const Rule& rule = program_.rules[static_cast<size_t>(node)];
   std::vector<int> factors;
@@ -290,7 +305,7 @@ std::vector<OperatorCuts> Space::ways_to_cut(const Rule& rule, const std::vector
   for_each_counts(mesh_, choices, legal, [&](const Division& cuts) {
     if ((is_uniform(cuts) || options_.free_operators) && (whole_allowed || complete(cuts))) out.push_back(cuts);
   });
-  if (!options_.free_operators) limited_ = limit_ways(&out) || limited_;
+  if (!options_.free_operators) limited_ = limit_ways(mesh_, most_ways(), &out) || limited_;
   return out;
 }
 
@@ -359,7 +374,7 @@ std::vector<Tiling> Space::ways_to_tile(const Shape& shape, const std::vector<Ch
   for_each_counts(mesh_, choices, legal, [&](const Tiling& tiling) {
     if ((is_uniform(tiling) || options_.free_operators) && (owner || complete(tiling))) out.push_back(tiling);
   });
-  if (!options_.free_operators) limited_ = limit_ways(&out) || limited_;
+  if (!options_.free_operators) limited_ = limit_ways(mesh_, most_ways(), &out) || limited_;
   return out;
 }
 

@@ -76,6 +76,7 @@ class Space {
   Tiling random_result(size_t result, std::mt19937_64* random) const;
 
  private:
+  size_t most_ways() const;
   std::vector<int> usable_factors(int node) const;
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;

@@ -22,7 +22,7 @@ std::vector<int> prime_factors(int64_t devices) {
 
 Mesh::Mesh(int64_t devices) : Mesh(prime_factors(devices)) {}
 
-Mesh::Mesh(std::vector<int> cuts, std::vector<int> levels)
+Mesh::Mesh(std::vector<int> cuts, std::vector<int> levels, bool any_level)
     : cuts_(std::move(cuts)), levels_(std::move(levels)) {
   levels_.resize(cuts_.size(), levels_.empty() ? 0 : levels_.back());
   int64_t devices = 1;
@@ -36,10 +36,10 @@ Mesh::Mesh(std::vector<int> cuts, std::vector<int> levels)
     }
   }
   devices_ = static_cast<int>(devices);
-  count();
+  count(any_level);
 }
 
-void Mesh::count() {
+void Mesh::count(bool any_level) {
   stride_.resize(cuts_.size());
   int stride = 1;
   for (size_t i = cuts_.size(); i-- > 0;) {
@@ -48,7 +48,7 @@ void Mesh::count() {
   }
   for (int cut = 0; cut < cut_count(); ++cut) {
     const auto alike = [&](const std::vector<int>& c) {
-      return parts(c[0]) == parts(cut) && level(c[0]) == level(cut);
+      return parts(c[0]) == parts(cut) && (any_level || level(c[0]) == level(cut));
     };
     auto it = std::find_if(classes_.begin(), classes_.end(), alike);
     if (it == classes_.end()) it = classes_.insert(classes_.end(), std::vector<int>());

@@ -30,8 +30,8 @@ class Mesh {
   // The prime factors of `devices`, ascending. Throws Error outside 1..4096.
   explicit Mesh(int64_t devices);
   // These cuts, each prime. `levels`: for each cut, the level of the machine that
-  // it crosses; cuts of equal size on one level are alike.
-  explicit Mesh(std::vector<int> cuts, std::vector<int> levels = {});
+  // it crosses. Cuts of equal size are alike on one level, or, where `any_level`, on all.
+  explicit Mesh(std::vector<int> cuts, std::vector<int> levels = {}, bool any_level = false);
 
   int devices() const { return devices_; }
   int cut_count() const { return static_cast<int>(cuts_.size()); }
@@ -44,13 +44,14 @@ class Mesh {
   int with_digit(int device, int cut, int digit) const {
     return device + (digit - this->digit(device, cut)) * stride_[static_cast<size_t>(cut)];
   }
-  // Cuts that may be exchanged for each other: equal parts on one level. Each
-  // class lists its cuts, ascending.
+  // Cuts that may be exchanged for each other. Each class lists its cuts, ascending.
   const std::vector<std::vector<int>>& classes() const { return classes_; }
+  // The same cuts, alike on one level only.
+  Mesh by_level() const { return Mesh(cuts_, levels_); }
   int class_of(int cut) const { return class_of_[static_cast<size_t>(cut)]; }
 
  private:
-  void count();
+  void count(bool any_level);
 
   int devices_ = 1;
   std::vector<int> cuts_, levels_, stride_;
