@@ -142,10 +142,10 @@ class Lowering {
     const Node& node = serial().node(index);
     const Rule& rule = program_.rules[static_cast<size_t>(index)];
     ParallelNode local;
-    local.op = node.op;
+    local.op = rule.runs_as.empty() ? node.op : rule.runs_as;
     local.name = tile_name(node.name, device);
     local.device = device;
-    local.attrs = node.attrs;
+    if (rule.runs_as.empty()) local.attrs = node.attrs;
     local.subgraphs = node.subgraphs;
     bool all_addends = true;
     for (size_t k = 0; k < inputs.size(); ++k) {

@@ -1,5 +1,7 @@
 // Operators that join tensors along a dim, or lengthen one tensor along a dim.
 // The joined dim is whole; the others are cut alike in all operands.
+#include <functional>
+
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
@@ -7,11 +9,13 @@
 namespace soybean {
 namespace {
 
-// Joins tensors along dim `axis`, in which alone they may differ.
-Rule concat_along(const OperatorView& op, size_t axis) {
+// Joins tensors along dim `axis`, in which alone they may differ. `more` adds to the rule.
+Rule concat_along(const OperatorView& op, size_t axis,
+                  const std::function<void(RuleBuilder*)>& more = [](RuleBuilder*) {}) {
   RuleBuilder rule(op);
   const Dims dims = rule.dim_factors(op.outputs[0].shape, {axis});
   for (size_t i = 0; i < op.inputs.size(); ++i) rule.input(dims);
+  more(&rule);
   return rule.output(dims).build();
 }
 
@@ -32,7 +36,14 @@ Rule concat_rule(const OperatorView& op) {
   const int64_t dim = attrs.integer("dim", 1);
   if (attrs.failed() || !joins(op)) return Rule();
   const auto axis = axis_index(dim, op.outputs[0].shape.size());
-  return axis ? concat_along(op, *axis) : Rule();
+  if (!axis) return Rule();
+  // oneDNN's Concat takes views that it cannot read, and its backward pass crashes on
+  // pieces of few channels: MXNet 1.9.1 joins NumPy's way without it.
+  return concat_along(op, *axis, [&](RuleBuilder* rule) {
+    rule->runs_as("_npi_concatenate")
+        .restate("axis", std::to_string(*axis))
+        .restate("num_args", std::to_string(op.inputs.size()));
+  });
 }
 
 // Without an axis the operands are flattened first, which no cut keeps.

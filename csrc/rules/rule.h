@@ -116,6 +116,10 @@ struct Rule {
   // same thing in a form that does not depend on the group's extents (squeeze
   // of all dims of extent 1 must not remove a dim that became 1 by a cut).
   Attributes restated;
+  // The operator that a group runs in place of the node's own, with `restated` as its
+  // only attributes: one that computes the same and does not fail on parts. Empty: the
+  // node's own.
+  std::string runs_as;
   // Attributes for a group that runs without its addends (no_bias -> True).
   Attributes without_addends;
   // For an average over reduced factors: the group's result is an average over

@@ -94,6 +94,11 @@ RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output) {
   return *this;
 }
 
+RuleBuilder& RuleBuilder::runs_as(const std::string& op) {
+  rule_.runs_as = op;
+  return *this;
+}
+
 RuleBuilder& RuleBuilder::restate(const std::string& name, const std::string& value) {
   rule_.restated[name] = value;
   return *this;

@@ -54,6 +54,7 @@ class RuleBuilder {
   RuleBuilder& index_into(size_t input, int factor);
   RuleBuilder& shape_attr(const std::string& name, int output);
   RuleBuilder& restate(const std::string& name, const std::string& value);
+  RuleBuilder& runs_as(const std::string& op);
   RuleBuilder& without_addends(const std::string& name, const std::string& value);
   RuleBuilder& average();
   RuleBuilder& random();

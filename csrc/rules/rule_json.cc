@@ -101,6 +101,7 @@ std::string rule_json(const Rule& rule) {
   json.set("start_attrs", starts);
   json.set("indices", indices);
   json.set("restated", attributes_json(rule.restated));
+  json.set("runs_as", Json(rule.runs_as));
   json.set("without_addends", attributes_json(rule.without_addends));
   json.set("average", rule.average);
   json.set("random", rule.random);

@@ -103,10 +103,10 @@ def visible_outputs(op: str, attrs: Dict[str, str], inputs: int) -> int:
 
 
 def run(case: Case, attrs: Dict[str, str], arrays: Sequence[np.ndarray], operands: Sequence[Operand], outputs: int,
-        head_gradients: Optional[Sequence[np.ndarray]]) -> Result:
-    """Run the operator with MXNet, backward too when head gradients are given."""
+        head_gradients: Optional[Sequence[np.ndarray]], op: str = "") -> Result:
+    """Run the operator, or `op` in its place, with MXNet, backward too when head gradients are given."""
     with mx.util.np_shape(case.numpy):
-        symbol = mx.sym.load_json(symbol_text(case.op, attrs, len(arrays), outputs))
+        symbol = mx.sym.load_json(symbol_text(op or case.op, attrs, len(arrays), outputs))
         values = {f"x{i}": mx.nd.array(a, dtype=o.dtype) for i, (a, o) in enumerate(zip(arrays, operands))}
         asked = {f"x{i}" for i, o in enumerate(operands) if o.gradient and head_gradients is not None}
         auxiliary = symbol.list_auxiliary_states()
@@ -225,7 +225,7 @@ class Cut:
     def attributes(self, attrs: Dict[str, str], group: Dict[int, Range], outputs: Sequence[Tuple[int, ...]]
                    ) -> Dict[str, str]:
         """Return the attributes of the group's operator; ``outputs`` are the shapes of its outputs."""
-        local = {**attrs, **self.rule["restated"]}
+        local = {**({} if self.rule["runs_as"] else attrs), **self.rule["restated"]}
         for name, extent in self.rule["extent_attrs"].items():
             size = self.factors[extent["factor"]]["size"]
             begin, end = group.get(extent["factor"], (0, size))
@@ -238,7 +238,6 @@ class Cut:
         if not self.adds(group):
             local.update(self.rule["without_addends"])
         return local
-
 
     def own_indices(self, used: List[int], tiles: List[np.ndarray],
                     group: Dict[int, Range]) -> List[np.ndarray]:
@@ -302,13 +301,13 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         masks = [counts * cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
         tiles = cut.own_indices(used, tiles, group)
         operands = [case.inputs[i] for i in used]
-        result = run(case, local, tiles, operands, len(outputs), None)
+        result = run(case, local, tiles, operands, len(outputs), None, cut.rule["runs_as"])
         owned = [cut.own_rows(k, regions, group) for k in range(len(outputs))]
         if heads is not None:
             own_heads = [np.zeros(o.shape, h.dtype) for o, h in zip(result.outputs, heads)]
             for own_head, own, head, region, mask in zip(own_heads, owned, heads, out_regions, masks):
                 own_head[own] = head[region] * scale * mask
-            result = run(case, local, tiles, operands, len(outputs), own_heads)
+            result = run(case, local, tiles, operands, len(outputs), own_heads, cut.rule["runs_as"])
         for total, region, made, own, shape, mask in zip(
             joined.outputs, out_regions, result.outputs, owned, shapes, masks
         ):
