@@ -4,10 +4,12 @@ The perceptron: layers of N x N, a batch of B, forward, backward and weight grad
 
 Pure data parallelism adds up every weight gradient over all devices, 2 (p - 1) times its size; pure model parallelism
 gathers every layer's output and adds up its gradient, 2 (p - 1) times its size. SoyBean's recursion cuts the devices in
-two, chooses how every matrix rests (rows, columns or replicated) so that the conversions to and from the aligned forms
-of the products cost the least, halves what is split, and goes on: the total is the sum of 2^i times the cost of cut i.
-Inputs and weights start in any tiling, and the gradient of the output comes in any. The example counts p where p - 1
-copies move.
+two, chooses a form for every product and how every activation rests (rows, columns or replicated) so that the
+conversions cost the least, halves what is split, and goes on: the total is the sum of 2^i times the cost of cut i. The
+forward products are cut; each conversion is made again by the gradient on its way back, and the products of the
+gradients are then aligned without more. Inputs and weights start in any tiling at no cost; the output is left in one, and
+its gradient comes in that. Of equal costs the one with more copies is taken, from the output backwards, then rows.
+The example counts p where p - 1 copies move.
 """
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 BYTES = 4
 BATCHES = (512, 1024, 2048, 4096, 8192)
 ROWS, COLUMNS, REPLICATED, SUM = "rows", "columns", "replicated", "sum"
-RESTS = (ROWS, COLUMNS, REPLICATED)
-TRANSPOSED = {ROWS: COLUMNS, COLUMNS: ROWS, REPLICATED: REPLICATED}
-# The aligned forms of a product: left, right and result.
-FORMS = ((ROWS, REPLICATED, ROWS), (REPLICATED, COLUMNS, COLUMNS), (COLUMNS, ROWS, SUM))
+RESTS = (REPLICATED, ROWS, COLUMNS)  # the first of equal ones is taken
+# The aligned forms of a layer's product: how it takes its input and leaves its output, and how its weight is cut.
+FORMS = ((ROWS, ROWS, REPLICATED), (REPLICATED, COLUMNS, COLUMNS), (COLUMNS, SUM, ROWS))
+MOST_LAYERS = 8  # all forms of all layers are tried
 
 Shape = Tuple[Fraction, Fraction]
 
@@ -39,39 +41,36 @@ def conversion(before: str, after: str, shape: Shape) -> Fraction:
     return size if after == REPLICATED else size / 2
 
 
-def product(left: str, left_shape: Shape, right: str, right_shape: Shape, result: str, result_shape: Shape) -> Fraction:
-    """Return the elements that a product of matrices, resting so, moves in its cheapest form."""
+class Cut(NamedTuple):
+    """How a cut leaves every matrix: activations (layers + 1, the input first) and weights."""
+
+    activations: Tuple[str, ...]
+    weights: Tuple[str, ...]
+
+
+def resting(made: str, needed: str, shape: Shape) -> Tuple[Fraction, int]:
+    """Return what an activation moves forward between two products, and how it best rests: a number of RESTS."""
     return min(
-        conversion(left, a, left_shape) + conversion(right, b, right_shape) + conversion(c, result, result_shape)
-        for a, b, c in FORMS
+        (conversion(made, rest, shape) + conversion(rest, needed, shape), number) for number, rest in enumerate(RESTS)
     )
 
 
-class Matrices(NamedTuple):
-    """Something for every matrix: activations and their gradients (layers + 1 each), and weights."""
-
-    activations: Tuple
-    gradients: Tuple
-    weights: Tuple
-
-
-def one_cut(shapes: Matrices) -> Tuple[Fraction, Matrices]:
+def one_cut(activations: Sequence[Shape], weights: Sequence[Shape]) -> Tuple[Fraction, Cut]:
     """Return the least that the best cut into two groups moves, and how every matrix rests then."""
-    xs, gs, ws = shapes
-    best: Dict[Tuple[str, str], Tuple[Fraction, Matrices]] = {
-        (x, g): (Fraction(0), Matrices((x,), (g,), ())) for x, g in itertools.product(RESTS, RESTS)
-    }
-    for i, weight_shape in enumerate(ws):
-        after: Dict[Tuple[str, str], Tuple[Fraction, Matrices]] = {}
-        for ((x, g), (cost, rests)), w, y, h in itertools.product(best.items(), RESTS, RESTS, RESTS):
-            total = cost + product(x, xs[i], w, weight_shape, y, xs[i + 1])
-            total += product(h, gs[i + 1], TRANSPOSED[w], weight_shape, g, gs[i])
-            total += product(TRANSPOSED[x], xs[i], h, gs[i + 1], w, weight_shape)
-            if (y, h) not in after or total < after[y, h][0]:
-                longer = Matrices(rests.activations + (y,), rests.gradients + (h,), rests.weights + (w,))
-                after[y, h] = (total, longer)
-        best = after
-    return min(best.values(), key=lambda item: item[0])
+    def tried(forms: Tuple[int, ...]) -> Tuple[Fraction, List[int], List[int], Cut]:
+        made = [FORMS[form][1] for form in forms]
+        needed = [FORMS[form][0] for form in forms[1:]]
+        between = [resting(m, n, shape) for m, n, shape in zip(made, needed, activations[1:])]
+        between.append(min((conversion(made[-1], rest, activations[-1]), n) for n, rest in enumerate(RESTS)))
+        cost = 2 * sum((moved for moved, _ in between), Fraction(0))
+        # A replicated weight is gathered from where it rests, and its gradient added up there.
+        cost += sum((2 * w[0] * w[1] for form, w in zip(forms, weights) if FORMS[form][2] == REPLICATED), Fraction(0))
+        rests = [number for _, number in between]
+        cut = Cut((FORMS[forms[0]][0], *(RESTS[n] for n in rests)), tuple(FORMS[form][2] for form in forms))
+        return cost, rests[::-1], list(forms[::-1]), cut
+
+    best = min(tried(forms) for forms in itertools.product(range(len(FORMS)), repeat=len(weights)))
+    return best[0], best[3]
 
 
 def _halved(shape: Shape, rest: str) -> Shape:
@@ -79,14 +78,15 @@ def _halved(shape: Shape, rest: str) -> Shape:
 
 
 def recursive_bytes(batch: int, width: int, layers: int, cuts: int) -> int:
-    """Return what SoyBean's recursion over 2 ** cuts devices moves."""
-    activation, weight = (Fraction(batch), Fraction(width)), (Fraction(width), Fraction(width))
-    shapes = Matrices((activation,) * (layers + 1), (activation,) * (layers + 1), (weight,) * layers)
+    """Return what SoyBean's recursion over 2 ** cuts devices moves; at most MOST_LAYERS layers."""
+    activations = [(Fraction(batch), Fraction(width))] * (layers + 1)
+    weights = [(Fraction(width), Fraction(width))] * layers
     total = Fraction(0)
-    for cut in range(cuts):
-        cost, rests = one_cut(shapes)
-        total += 2 ** cut * cost
-        shapes = Matrices(*(tuple(map(_halved, own, how)) for own, how in zip(shapes, rests)))
+    for number in range(cuts):
+        cost, cut = one_cut(activations, weights)
+        total += 2 ** number * cost
+        activations = list(map(_halved, activations, cut.activations))
+        weights = list(map(_halved, weights, cut.weights))
     return int(total * BYTES)
 
 
@@ -140,6 +140,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     args = parser.parse_args(arguments)
     if min(args.width, args.layers, args.cuts, *args.batches) < 1:
         parser.error("the width, the layers, the cuts and the batches must be 1 or more")
+    if args.layers > MOST_LAYERS:
+        parser.error(f"--layers is {args.layers}: at most {MOST_LAYERS} are possible, as all their forms are tried")
     devices = 2 ** args.cuts
     print(f"{args.layers} layers of {args.width} x {args.width}, {devices} devices; GB in a step of all together\n")
     print(f"{'batch':>8} {'data':>8} {'model':>8} {'k-cut':>8} {'soybean_mx':>11}")
