@@ -7,8 +7,8 @@ gathers every layer's output and adds up its gradient, 2 (p - 1) times its size.
 two, chooses a form for every product and how every activation rests (rows, columns or replicated) so that the
 conversions cost the least, halves what is split, and goes on: the total is the sum of 2^i times the cost of cut i. The
 forward products are cut; each conversion is made again by the gradient on its way back, and the products of the
-gradients are then aligned without more. Inputs and weights start in any tiling at no cost; the output is left in one, and
-its gradient comes in that. Of equal costs the one with more copies is taken, from the output backwards, then rows.
+gradients are then aligned without more. Inputs and weights start in any tiling at no cost; the output is left in one,
+and its gradient comes in that. Of equal costs the one with more copies is taken, from the output backwards, then rows.
 The example counts p where p - 1 copies move.
 """
 from __future__ import annotations
