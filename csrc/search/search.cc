@@ -89,6 +89,31 @@ class Search {
     return pricing.machine == nullptr ? found : as_for_bytes(space, filter, pricing, std::move(found));
   }
 
+  // `found` with the other's plan, where that is better.
+  static Found better(Found found, Found other) {
+    if (other.objective >= found.objective) return found;
+    found.plan = std::move(other.plan);
+    found.objective = other.objective;
+    return found;
+  }
+
+  // Narrows every domain by what `plan` chooses there. The plan must outlive the filter.
+  static Filter around(const Plan& plan,
+                       const std::function<void(const Division&, std::vector<Division>*)>& narrow) {
+    Filter filter;
+    filter.operators = [&plan, narrow](int node, std::vector<OperatorCuts>* domain) {
+      narrow(plan.operators[static_cast<size_t>(node)], domain);
+    };
+    filter.tensors = [&plan, narrow](Entry e, std::vector<Tiling>* domain) { narrow(plan.tensors.at(e), domain); };
+    filter.results = [&plan, narrow](size_t r, std::vector<Tiling>* domain) { narrow(plan.results[r], domain); };
+    return filter;
+  }
+
+  static Pricing exact_prices(Pricing pricing) {
+    pricing.exact = true;
+    return pricing;
+  }
+
   // Where the fastest plan is not certain: the one that moves the fewest bytes, with its
   // cuts dealt to the machine's levels as takes the least time.
   Found as_for_bytes(const Space& space, const Filter& filter, const Pricing& pricing, Found found) const {
@@ -109,19 +134,12 @@ class Search {
                    [&](const Division& d) { return counted(d) == counts; });
       domain->swap(kept);
     };
-    Filter same;
-    same.operators = [&](int node, std::vector<OperatorCuts>* domain) { keep(fewest.operators[static_cast<size_t>(node)], domain); };
-    same.tensors = [&](Entry e, std::vector<Tiling>* domain) { keep(fewest.tensors.at(e), domain); };
-    same.results = [&](size_t r, std::vector<Tiling>* domain) { keep(fewest.results[r], domain); };
-    const Domains domains = domains_of(space, same);
+    const Domains domains = domains_of(space, around(fewest, keep));
     Problem counts(space, domains, pricing);
     const Solution solution = counts.solve(kTableLimit);
     if (solution.cost >= kForbidden) return found;
     Found other = arranged(space, counts.plan_of(solution), pricing, counts.value_of(solution.lower_bound));
-    if (other.objective >= found.objective) return found;
-    found.plan = std::move(other.plan);
-    found.objective = other.objective;
-    return found;
+    return better(std::move(found), std::move(other));
   }
 
   // Where the best counts cannot be arranged: the best among operators that are cut
@@ -134,16 +152,12 @@ class Search {
     const int64_t bound = counts->value_of(solution.lower_bound);
     if (bound >= found.objective) return found;
     Found other = arranged(space, counts->plan_of(solution), pricing, bound);
-    if (other.objective >= found.objective) return found;
-    found.plan = std::move(other.plan);
-    found.objective = other.objective;
-    return found;
+    return better(std::move(found), std::move(other));
   }
 
   // The best arrangement of a plan's counts that is found.
   Found arranged(const Space& space, Plan plan, const Pricing& pricing, int64_t bound) const {
-    Pricing exact = pricing;
-    exact.exact = true;
+    const Pricing exact = exact_prices(pricing);
     int64_t least = -1;
     // Those that fit their neighbours; at last, where there are few, all of them.
     const int rounds = mesh_.devices() <= kRefinedDevices ? kRounds + 1 : kRounds;
@@ -203,36 +217,26 @@ class Search {
     for (size_t i = 0; i < left.operators.size(); ++i) spread(&left.operators[i], space.is_pinned(static_cast<int>(i)));
     for (auto& [e, domain] : left.tensors) spread(&domain, space.is_pinned(e));
     for (std::vector<Tiling>& domain : left.results) spread(&domain, false);
-    Pricing exact = pricing;
-    exact.exact = true;
-    Problem problem(space, left, exact);
+    Problem problem(space, left, exact_prices(pricing));
     const Solution solution = problem.solve(kTableLimit);
     if (solution.cost >= kForbidden) return found;
-    const Plan plan = problem.plan_of(solution);
-    const int64_t value = objective(space, plan, pricing);
-    if (value < found.objective) {
-      found.plan = plan;
-      found.objective = value;
-    }
+    Found other;
+    other.plan = problem.plan_of(solution);
+    other.objective = objective(space, other.plan, pricing);
+    found = better(std::move(found), std::move(other));
     found.lower_bound = std::max(found.lower_bound, problem.value_of(solution.lower_bound));
     found.exact = found.objective <= found.lower_bound;
     found.width = std::max(found.width, solution.width);
     return found;
   }
 
-  // Of a plan, without the price of memory.
+  // What a plan costs at these prices, that of memory included; the workspace has none.
   int64_t objective(const Space& space, const Plan& plan, const Pricing& pricing) const {
-    Pricing own = pricing;
-    own.memory_weight = 0;
-    const Evaluation e = evaluate(space, plan, own, &known_);
-    if (pricing.machine == nullptr) return e.bytes() + weighted(pricing, e.memory);
-    return static_cast<int64_t>(std::llround((e.communication_seconds + e.compute_seconds) * 1e12)) +
-           weighted(pricing, e.memory);
-  }
-
-  static int64_t weighted(const Pricing& pricing, const Memory& memory) {
-    if (pricing.memory_weight == 0) return 0;
-    return std::llround(pricing.memory_weight * static_cast<double>(memory.peak() - memory.workspace));
+    const Evaluation e = evaluate(space, plan, pricing, &known_);
+    const double held = static_cast<double>(e.memory.peak() - e.memory.workspace);
+    const int64_t memory = std::llround(pricing.memory_weight * held);
+    if (pricing.machine == nullptr) return e.bytes() + memory;
+    return std::llround((e.communication_seconds + e.compute_seconds) * 1e12) + memory;
   }
 
   // ---- other strategies --------------------------------------------------------
@@ -311,15 +315,7 @@ class Search {
                                      [&](const Division& d) { return !continues(d, start); }),
                       domain->end());
       };
-      Filter filter;
-      if (cut > 0) {
-        filter.operators = [&](int node, std::vector<OperatorCuts>* domain) {
-          narrow(before.operators[static_cast<size_t>(node)], domain);
-        };
-        filter.tensors = [&](Entry e, std::vector<Tiling>* domain) { narrow(before.tensors.at(e), domain); };
-        filter.results = [&](size_t r, std::vector<Tiling>* domain) { narrow(before.results[r], domain); };
-      }
-      const Domains domains = domains_of(space, filter);
+      const Domains domains = domains_of(space, cut > 0 ? around(before, narrow) : Filter{});
       Problem problem(space, domains, pricing_);
       const Solution solution = problem.solve(kTableLimit);
       if (solution.cost >= kForbidden) throw Error("the recursion finds no plan for cut " + std::to_string(cut) + ": use strategy optimal");
@@ -396,9 +392,14 @@ class Search {
     report.machine = options_.topology ? &options_.topology->machine : nullptr;
     report.optimizer_states = options_.optimizer_states;
     result.evaluation = evaluate(space, found.plan, report, &known_);
+    const int64_t needed = result.evaluation.memory.peak();
+    if (options_.memory_limit > 0 && needed > options_.memory_limit) {
+      throw Error("strategy " + options_.strategy + " does not fit into " + std::to_string(options_.memory_limit) +
+                  " bytes of memory per device: it needs " + std::to_string(needed) +
+                  "; raise the limit or use strategy optimal, which searches for plans that fit");
+    }
     const bool bounded = searched && options_.strategy != "recursive" && options_.strategy != "spartan";
     result.exact = bounded && found.exact && !found.limited;
-    result.limited = found.limited;
     result.width = found.width;
     result.spatial = space_options_.sample_dims;
     result.objective = pricing_.machine == nullptr ? result.evaluation.bytes() : found.objective;
@@ -408,6 +409,7 @@ class Search {
       result.lower_bound = bound(space, pricing_);
     }
     result.lower_bound_bytes = pricing_.machine == nullptr ? result.lower_bound : searched ? bound(space, {}) : 0;
+    result.limited = found.limited || space.is_limited();
     found.plan.exact = result.exact;
     result.plan = std::move(found.plan);
     return result;

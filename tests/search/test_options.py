@@ -72,6 +72,15 @@ def test_a_memory_limit_is_met_or_the_least_that_works_is_named(name, devices):
     assert core.plan(graph, {"devices": devices, "memory_limit": between})["memory"]["peak"] <= between
 
 
+@pytest.mark.parametrize("strategy", ("recursive", "spartan", "random:1"))
+def test_strategies_that_do_not_search_for_less_memory_refuse_what_does_not_fit(strategy):
+    options = {"devices": 4, "strategy": strategy}
+    peak = core.plan(PROGRAMS["mlp"], options)["memory"]["peak"]
+    assert core.plan(PROGRAMS["mlp"], {**options, "memory_limit": peak})["memory"]["peak"] == peak
+    with pytest.raises(core.PlanError, match=f"does not fit into {peak - 1} bytes .* it needs {peak};"):
+        core.plan(PROGRAMS["mlp"], {**options, "memory_limit": peak - 1})
+
+
 # ---- time and machines -------------------------------------------------------
 
 
