@@ -114,8 +114,7 @@ class Evaluator {
     const Mesh& mesh = space_.mesh();
     const size_t rank = type.shape.size();
     // On very many devices, where the bound says the same, without a look at each.
-    const bool at_bound = mesh.devices() > kCountedDevices && is_aligned(from, to, rank) &&
-                          is_even(mesh, type.shape, from, to);
+    const bool at_bound = mesh.devices() > kCountedDevices && is_at_bound(mesh, type.shape, from, to);
     it->second = at_bound ? conversion_bound(mesh, type, Counts(mesh, from, rank), Counts(mesh, to, rank))
                           : conversion(mesh, type, from, to).cost;
     return it->second;

@@ -15,23 +15,6 @@ Range needed_rows(const Window& w, const Range& out, const Range& held, int64_t 
   return {begin > 0 ? begin - begin % w.stride : 0, end};
 }
 
-int64_t overlap(const Range& a, const Range& b) {
-  return std::max<int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
-}
-
-// The parts into which the cuts with this choice divide a dim, in order.
-std::vector<Range> blocks(const Mesh& mesh, const Division& division, int choice, int64_t extent) {
-  std::vector<Range> ranges = {{0, extent}};
-  for (const int cut : division.cuts_of(choice)) {
-    std::vector<Range> finer;
-    for (const Range& range : ranges) {
-      for (int g = 0; g < mesh.parts(cut); ++g) finer.push_back(part_of(range, mesh.parts(cut), g));
-    }
-    ranges.swap(finer);
-  }
-  return ranges;
-}
-
 // Sums over the parts of one dim.
 struct DimSums {
   int64_t needed = 0, held = 0;    // rows, and those of them that are at hand
@@ -122,11 +105,11 @@ Cost Halos::input_cost(size_t input) const {
   }
   DimSums all{copies, copies, copies, copies};
   for (size_t d = 0; d < shape.size(); ++d) {
-    const std::vector<Range> held = blocks(mesh_, tiling, static_cast<int>(d), shape[d]);
+    const std::vector<Range> held = divided(mesh_, tiling.cuts_of(static_cast<int>(d)), shape[d]);
     std::vector<Range> needed = held;
     if (const Window* w = window_of(input, d)) {
       const int64_t size = rule_.factors[static_cast<size_t>(w->factor)].size;
-      const std::vector<Range> out = blocks(mesh_, cuts_, w->factor, size);
+      const std::vector<Range> out = divided(mesh_, cuts_.cuts_of(w->factor), size);
       for (size_t i = 0; i < held.size(); ++i) needed[i] = needed_rows(*w, out[i], held[i], shape[d]);
     }
     const DimSums sums = dim_sums(held, needed);

@@ -62,8 +62,7 @@ Cost Prices::conversion_of(const Kind& kind, int from, int to) {
     if (pricing_.exact && !is_aligned(tiling(from), tiling(to), rank)) cost.messages += byte_count(type);
   } else {
     cost = conversion_bound(mesh, type, a, b) * kind.ways;
-    if (pricing_.exact && !(is_aligned(tiling(from), tiling(to), rank) &&
-                            is_even(mesh, type.shape, tiling(from), tiling(to)))) {
+    if (pricing_.exact && !is_at_bound(mesh, type.shape, tiling(from), tiling(to))) {
       if (mesh.devices() <= kExactDevices) {
         cost = soybean::conversion(mesh, type, tiling(from), tiling(to)).cost * kind.ways;
       } else if (!is_aligned(tiling(from), tiling(to), rank)) {
@@ -80,11 +79,7 @@ Cost Prices::conversion_of(const Kind& kind, int from, int to) {
 Cost Prices::computation(int node, const OperatorCuts& cuts) {
   const Program& program = space_.program();
   const Mesh& mesh = space_.mesh();
-  Cost cost;
-  const bool spatial = std::any_of(cuts.begin(), cuts.end(), [&](int c) {
-    return c >= 0 && program.rules[static_cast<size_t>(node)].factors[static_cast<size_t>(c)].spatial;
-  });
-  if (spatial) cost = halo_cost(program, mesh, node, cuts) * halo_ways(program, node);
+  Cost cost = halo_cost(program, mesh, node, cuts) * halo_ways(program, node);
   if (pricing_.machine != nullptr) {
     const double halo = halo_seconds(program, mesh, *pricing_.machine, node, cuts, cost.bytes);
     cost.bytes = picoseconds(halo + compute_seconds(program, mesh, *pricing_.machine, node, cuts));

@@ -253,7 +253,7 @@ class Search {
     for (size_t i = 0; i < program_.graph().nodes().size(); ++i) {
       const Node& node = program_.graph().nodes()[i];
       const int n = static_cast<int>(i);
-      plan.operators.push_back(node.is_variable() ? OperatorCuts{} : random_operator(space, n, &random));
+      plan.operators.push_back(node.is_variable() ? OperatorCuts{} : space.random_cuts(n, &random));
       for (size_t k = 0; k < node.outputs.size(); ++k) {
         const Entry e{n, static_cast<int>(k)};
         plan.tensors[e] = space.random_tiling(e, &random);
@@ -262,17 +262,6 @@ class Search {
     for (size_t r = 0; r < space.results().size(); ++r) plan.results.push_back(space.random_result(r, &random));
     place_fixed(space, &plan);
     return found;
-  }
-
-  // An operator that changes its variables in place is where they are: with
-  // variables whole on the first device, it is there too.
-  OperatorCuts random_operator(const Space& space, int node, std::mt19937_64* random) const {
-    for (const Entry& e : program_.graph().node(node).inputs) {
-      if (options_.whole_boundary && space.is_fixed(e)) {
-        return OperatorCuts(std::vector<int>(static_cast<size_t>(mesh_.cut_count()), kOwner));
-      }
-    }
-    return space.random_cuts(node, random);
   }
 
   // Variables that are changed in place rest where their operator is.

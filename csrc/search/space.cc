@@ -423,6 +423,11 @@ std::vector<Tiling> Space::result_tilings(size_t result) const {
 }
 
 OperatorCuts Space::random_cuts(int node, std::mt19937_64* random) const {
+  // An operator that changes its variables in place is where they are: with variables
+  // whole on the first device, it is there too.
+  for (const Entry& e : graph().node(node).inputs) {
+    if (options_.whole_boundary && is_fixed(e)) return owned(mesh_);
+  }
   return shuffled(mesh_, pick(operator_cuts(node), random), random);
 }
 

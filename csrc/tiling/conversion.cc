@@ -15,20 +15,8 @@ struct Blocks {
   std::vector<Range> ranges;
 
   Blocks(const Mesh& mesh, const Tiling& tiling, int dim, int64_t extent)
-      : cuts(tiling.cuts_of(dim)), ranges{{0, extent}} {
-    for (const int cut : cuts) {
-      std::vector<Range> finer;
-      for (const Range& range : ranges) {
-        for (int g = 0; g < mesh.parts(cut); ++g) finer.push_back(part_of(range, mesh.parts(cut), g));
-      }
-      ranges.swap(finer);
-    }
-  }
+      : cuts(tiling.cuts_of(dim)), ranges(divided(mesh, cuts, extent)) {}
 };
-
-int64_t overlap(const Range& a, const Range& b) {
-  return std::max<int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
-}
 
 // The partial cuts that end, whose terms are added.
 std::vector<int> ending_sums(const Tiling& from, const Tiling& to) {
@@ -53,10 +41,6 @@ int64_t term_count(const Mesh& mesh, const std::vector<int>& cuts) {
   return n;
 }
 
-}  // namespace
-
-namespace {
-
 // A dim as an exchange sees it: the blocks before, and for every device the range that
 // it has before and afterwards.
 struct ExchangedDim {
@@ -67,13 +51,8 @@ struct ExchangedDim {
   ExchangedDim(const Mesh& mesh, const Tiling& from, const Tiling& to, int dim, int64_t extent)
       : before(mesh, from, dim, extent), cuts_after(to.cuts_of(dim)), extent(extent) {}
 
-  static Range range(const Mesh& mesh, const std::vector<int>& cuts, int64_t extent, int device) {
-    Range range{0, extent};
-    for (const int cut : cuts) range = part_of(range, mesh.parts(cut), mesh.digit(device, cut));
-    return range;
-  }
-  Range held(const Mesh& mesh, int device) const { return range(mesh, before.cuts, extent, device); }
-  Range wanted(const Mesh& mesh, int device) const { return range(mesh, cuts_after, extent, device); }
+  Range held(const Mesh& mesh, int device) const { return device_range(mesh, before.cuts, extent, device); }
+  Range wanted(const Mesh& mesh, int device) const { return device_range(mesh, cuts_after, extent, device); }
 
   // The blocks that a range meets.
   int64_t blocks(const Range& wanted) const {

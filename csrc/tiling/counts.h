@@ -68,6 +68,11 @@ bool is_aligned(const Tiling& from, const Tiling& to, size_t rank);
 // Whether every dim that one of the tilings splits divides evenly in both.
 bool is_even(const Mesh& mesh, const Shape& shape, const Tiling& from, const Tiling& to);
 
+// Both: conversion(from, to) is known to move conversion_bound().
+inline bool is_at_bound(const Mesh& mesh, const Shape& shape, const Tiling& from, const Tiling& to) {
+  return is_aligned(from, to, shape.size()) && is_even(mesh, shape, from, to);
+}
+
 }  // namespace soybean
 
 #endif  // SOYBEAN_TILING_COUNTS_H_

@@ -202,21 +202,31 @@ Range part_of(Range whole, int p, int g) {
   return Range{begin, begin + base + (g < longer ? 1 : 0)};
 }
 
+int64_t overlap(const Range& a, const Range& b) {
+  return std::max<int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
+}
+
+std::vector<Range> divided(const Mesh& mesh, const std::vector<int>& cuts, int64_t extent) {
+  std::vector<Range> ranges{{0, extent}};
+  for (const int cut : cuts) {
+    std::vector<Range> finer;
+    for (const Range& range : ranges) {
+      for (int g = 0; g < mesh.parts(cut); ++g) finer.push_back(part_of(range, mesh.parts(cut), g));
+    }
+    ranges.swap(finer);
+  }
+  return ranges;
+}
+
+Range device_range(const Mesh& mesh, const std::vector<int>& cuts, int64_t extent, int device) {
+  Range range{0, extent};
+  for (const int cut : cuts) range = part_of(range, mesh.parts(cut), mesh.digit(device, cut));
+  return range;
+}
+
 Range device_range(const Mesh& mesh, const Division& division, int value, int64_t extent,
                    int device) {
-  Range range{0, extent};
-  const int cuts = static_cast<int>(division.size());
-  for (int level = 0, found = 1; found > 0; ++level) {
-    found = 0;
-    for (int cut = 0; cut < cuts; ++cut) {
-      const size_t i = static_cast<size_t>(cut);
-      if (division[i] != value || division.level(i) != level) continue;
-      range = part_of(range, mesh.parts(cut), mesh.digit(device, cut));
-      found = 1;
-      break;
-    }
-  }
-  return range;
+  return device_range(mesh, division.cuts_of(value), extent, device);
 }
 
 bool holds(const Mesh& mesh, const Tiling& tiling, int device) {

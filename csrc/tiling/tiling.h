@@ -142,6 +142,13 @@ struct Range {
 // Part g of p of a range, as even as possible, longer parts first.
 Range part_of(Range whole, int p, int g);
 
+int64_t overlap(const Range& a, const Range& b);  // the length that both have
+
+// The ranges into which cuts divide 0..extent-1, the cut that divides first at the
+// front, and the one of them that is a device's.
+std::vector<Range> divided(const Mesh& mesh, const std::vector<int>& cuts, int64_t extent);
+Range device_range(const Mesh& mesh, const std::vector<int>& cuts, int64_t extent, int device);
+
 // The range of 0..extent-1 that the cuts with choice == value leave to a device.
 Range device_range(const Mesh& mesh, const Division& division, int value, int64_t extent,
                    int device);
