@@ -23,7 +23,7 @@ from mxnet.gluon.parameter import Parameter
 from mxnet.ndarray import NDArray
 from mxnet.symbol.numpy import _Symbol as _NumpySymbol
 
-from soybean_mx import core, tape, trainer
+from soybean_mx import core, operators, tape, trainer
 from soybean_mx import parameters as tiled
 from soybean_mx import pins as user_pins
 from soybean_mx.devices import contexts as device_contexts
@@ -248,13 +248,14 @@ class TiledGraph:
 
     def _plan(self, call: _Call, gradients: Set[str]) -> Tuple[Dict[str, Any], Program]:
         parameters = {name: tiled.type_of(parameter) for name, parameter in self._parameters.items()}
-        graph = describe(self._symbol, call.inputs, parameters, gradients, call.training)
+        own = operators.are_usable(self.settings.contexts)
+        graph = describe(self._symbol, call.inputs, parameters, gradients, call.training, own)
         pins = self._pins(deciding=bool(gradients))
         undecided = [name for name in self._parameters if name not in pins and name not in self._auxiliary]
         if not gradients and undecided:
             # Parameters are to lie as training wants them, although this call does not train.
             wanted = {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
-            training = describe(self._symbol, call.inputs, parameters, wanted, True) if wanted else graph
+            training = describe(self._symbol, call.inputs, parameters, wanted, True, own) if wanted else graph
             tensors = core.plan(training, self.settings.plan_options(pins, self._names))["tensors"]
             pins.update({name: tensors[name] for name in undecided if name in tensors})
         plan = core.plan(graph, self.settings.plan_options(pins, self._names))

@@ -27,6 +27,7 @@ def describe(
     parameters: Mapping[str, Tuple[Optional[Shape], Any]],
     requires_grad: Set[str],
     training: bool,
+    own_operators: bool = False,
 ) -> Dict[str, Any]:
     """Build the core's ``graph`` for one call of a block.
 
@@ -41,6 +42,8 @@ def describe(
         The variables whose gradient is asked for.
     training : bool
         Whether the graph runs in training mode.
+    own_operators : bool
+        Whether the parallel graph may use soybean_mx's own operators (:mod:`soybean_mx.operators`).
 
     Returns
     -------
@@ -61,7 +64,7 @@ def describe(
     types = _infer(internals, "infer_type", {name: np.dtype(dtype) for name, (_, dtype) in known.items()})
     auxiliary = set(symbol.list_auxiliary_states())
     graph: Dict[str, Any] = {"symbol": symbol.tojson(), "shapes": {}, "itemsizes": {}, "variables": {},
-                             "training": bool(training)}
+                             "training": bool(training), "own_operators": bool(own_operators)}
     # The heads of the internals are all visible outputs of all nodes; their JSON says whose.
     text = json.loads(internals.tojson())
     for (node, _, _), shape, dtype in zip(text["heads"], shapes, types):

@@ -64,6 +64,7 @@ class Expander {
   bool is_expandable(const Node& node) const {
     if (node.op != "BatchNorm" || node.inputs.size() != 5 || node.outputs.size() != 1) return false;
     const BatchNormAttributes a = read_attributes(node);
+    if (!program_.training || a.use_global_stats) return false;
     const int64_t rank = static_cast<int64_t>(node.outputs[0].shape.size());
     if (a.axis < -rank || a.axis >= rank) return false;
     for (size_t i = 1; i < 5; ++i) {
@@ -95,12 +96,18 @@ class Expander {
 
   Entry add(const std::string& op, const std::string& name, Attributes attrs,
             std::vector<Entry> inputs, TensorType type) {
+    return add_several(op, name, std::move(attrs), std::move(inputs), {std::move(type)});
+  }
+
+  // A node of several outputs: the first.
+  Entry add_several(const std::string& op, const std::string& name, Attributes attrs,
+                    std::vector<Entry> inputs, std::vector<TensorType> outputs) {
     Node n;
     n.op = op;
     n.name = fresh_name(name);
     n.attrs = std::move(attrs);
     n.inputs = std::move(inputs);
-    n.outputs = {std::move(type)};
+    n.outputs = std::move(outputs);
     append(std::move(n));
     return {static_cast<int>(nodes_.size()) - 1, 0};
   }
@@ -125,32 +132,60 @@ class Expander {
 
   Entry expand(const Node& node) {
     const BatchNormAttributes a = read_attributes(node);
-    const Entry data = mapped(node.inputs[0]), beta = mapped(node.inputs[2]);
+    const size_t rank = node.outputs[0].shape.size();
+    const Operands operands{mapped(node.inputs[0]), mapped(node.inputs[1]), mapped(node.inputs[2]),
+                            static_cast<size_t>(a.axis < 0 ? a.axis + static_cast<int64_t>(rank) : a.axis)};
+    const bool has_kernel = program_.own_operators && type(operands.gamma).itemsize >= 4;
+    return has_kernel ? expand_with_kernels(node, a, operands) : expand_to_primitives(node, a, operands);
+  }
+
+  struct Operands {
+    Entry data, gamma, beta;
+    size_t axis;
+  };
+
+  Entry expand_with_kernels(const Node& node, const BatchNormAttributes& a, const Operands& in) {
     const std::string& name = node.name;
-    const Entry gamma = factor(a, mapped(node.inputs[1]), name);
-    const size_t rank = type(data).shape.size();
-    const size_t axis = static_cast<size_t>(a.axis < 0 ? a.axis + static_cast<int64_t>(rank) : a.axis);
+    const TensorType vector = type(in.gamma);
+    const int64_t channels = vector.shape[0];
+    const std::string axis = std::to_string(in.axis);
+    const Entry x = cast(in.data, std::max(4, type(in.data).itemsize), name + "_in");
+    const Entry sums = add("_soybean_mx_channel_sums", name + "_sums", {{"axis", axis}}, {x}, {{2, channels}, 8});
+    const Entry factor =
+        add_several("_soybean_mx_batch_norm_factors", name + "_factors",
+                    {{"count", std::to_string(element_count(type(x).shape) / channels)},
+                     {"eps", a.eps},
+                     {"fix_gamma", a.fix_gamma ? "True" : "False"}},
+                    {sums, in.gamma, in.beta}, {vector, vector, vector, vector});
+    add_statistics(node, a, blocked({factor.node, 2}, name + "_mean"), blocked({factor.node, 3}, name + "_var"));
+    return add("_soybean_mx_batch_norm_shift", name, {{"axis", axis}, {"eps", a.eps}},
+               {in.data, factor, {factor.node, 1}}, type(in.data));
+  }
+
+  Entry expand_to_primitives(const Node& node, const BatchNormAttributes& a, const Operands& in) {
+    const std::string& name = node.name;
+    const Entry gamma = factor(a, in.gamma, name);
     // Statistics are kept in gamma's precision.
-    const Entry x = cast(data, type(gamma).itemsize, name + "_in");
-    Entry out;
-    if (!program_.training || a.use_global_stats) {
-      const Entry mean = mapped(node.inputs[3]), var = mapped(node.inputs[4]);
-      out = scaled(centred(x, mean, axis, name), scale(a, gamma, var, name), beta, axis, name);
-    } else {
-      const Entry mean = channel_mean(x, axis, name + "_mean");
-      const Entry mean_value = blocked(mean, name + "_mean_value");
-      const Entry d = centred(x, mean_value, axis, name);
-      const Entry squared = add("square", name + "_squared", {}, {d}, type(x));
-      const Entry var = channel_mean(squared, axis, name + "_var");
-      // MXNet moves the statistics in BatchNorm's backward pass: never without one.
-      if (passes_gradient(data) || passes_gradient(gamma) || passes_gradient(beta)) {
-        add_statistic(mean_value, node.inputs[3], a);
-        add_statistic(blocked(var, name + "_var_value"), node.inputs[4], a);
-      }
-      const Entry slope = scale(a, gamma, var, name);
-      out = scaled(d, slope, beta_through(slope, beta, mean, mean_value, name), axis, name);
+    const Entry x = cast(in.data, type(gamma).itemsize, name + "_in");
+    const Entry mean = channel_mean(x, in.axis, name + "_mean");
+    const Entry mean_value = blocked(mean, name + "_mean_value");
+    const Entry d = centred(x, mean_value, in.axis, name);
+    const Entry squared = add("square", name + "_squared", {}, {d}, type(x));
+    const Entry var = channel_mean(squared, in.axis, name + "_var");
+    add_statistics(node, a, mean_value, blocked(var, name + "_var_value"));
+    const Entry slope = scale(a, gamma, var, name);
+    const Entry out = scaled(d, slope, beta_through(slope, in.beta, mean, mean_value, name), in.axis, name);
+    return cast(out, type(in.data).itemsize, name + "_out");
+  }
+
+  // MXNet moves the statistics in BatchNorm's backward pass: never without one.
+  void add_statistics(const Node& node, const BatchNormAttributes& a, Entry mean, Entry var) {
+    for (size_t i = 0; i < 3; ++i) {
+      if (!passes_gradient(mapped(node.inputs[i]))) continue;
+      add_statistic(mean, node.inputs[3], a);
+      add_statistic(var, node.inputs[4], a);
+      return;
     }
-    return cast(out, type(data).itemsize, name + "_out");
   }
 
   void add_statistic(Entry value, Entry variable, const BatchNormAttributes& a) {
@@ -180,11 +215,9 @@ class Expander {
   // d * factor + beta, by channel. Images in single precision: as a convolution of
   // one pixel and one channel per group, whose backward pass (sums over the batch and
   // the pixels) oneDNN does many times faster than MXNet does that of broadcasting.
-  // Not outside of training: there, MXNet puts a convolution's weight into oneDNN's
-  // layout in place, which a weight that is computed does not bear.
   Entry scaled(Entry d, Entry factor, Entry beta, size_t axis, const std::string& name) {
     const TensorType t = type(d);
-    if (program_.training && t.shape.size() == 4 && axis == 1 && t.itemsize == 4) {
+    if (t.shape.size() == 4 && axis == 1 && t.itemsize == 4) {
       const int64_t channels = t.shape[1];
       const Entry weight = add("Reshape", name + "_weight", {{"shape", shape_text({channels, 1, 1, 1})}},
                                {factor}, {{channels, 1, 1, 1}, t.itemsize});
@@ -202,8 +235,8 @@ class Expander {
   // With fix_gamma the factor is one, and gamma gets a gradient of zero.
   Entry factor(const BatchNormAttributes& a, Entry gamma, const std::string& name) {
     if (!a.fix_gamma) return gamma;
-    const Entry zero = add("_mul_scalar", name + "_zero", {{"scalar", "0"}}, {gamma}, type(gamma));
-    return add("_plus_scalar", name + "_one", {{"scalar", "1"}}, {zero}, type(gamma));
+    const Entry zero = add("_mul_scalar", name + "_no_gamma", {{"scalar", "0"}}, {gamma}, type(gamma));
+    return add("_plus_scalar", name + "_fixed_gamma", {{"scalar", "1"}}, {zero}, type(gamma));
   }
 
   Entry blocked(Entry e, const std::string& name) { return add("BlockGrad", name, {}, {e}, type(e)); }

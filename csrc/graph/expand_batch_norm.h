@@ -14,8 +14,18 @@
 // value() stops gradients: what d owes to the mean reaches it through beta', whose
 // value is beta, in a tensor of one element per channel; and var does not depend on
 // the mean to first order. So no full-sized gradient is reduced by broadcasting
-// operators, whose reductions are slow in MXNet. Outside of training, mean and var
-// are the moving statistics, and beta' is beta.
+// operators, whose reductions are slow in MXNet.
+//
+// With soybean_mx's own operators (csrc/kernels/batch_norm.h) it is
+//
+//   sums           = sum(x), sum(x^2)     in double precision
+//   factor, offset = batch_norm_factors(sums, gamma, beta)
+//   out            = batch_norm_shift(x, factor, offset)
+//
+// The last runs as MXNet's BatchNorm with a mean of 0 and a variance of 1: a scale and a
+// shift by channel which keeps oneDNN's layout and nothing but x for the backward pass.
+//
+// Outside of training, and with use_global_stats, BatchNorm stays as it is.
 #ifndef SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_
 #define SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_
 

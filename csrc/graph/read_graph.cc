@@ -130,9 +130,12 @@ SerialProgram read_program(const std::string& request_text) {
   for (const Json& head : symbol.at("heads", "the symbol").as_array("the heads of the symbol")) {
     outputs.push_back(read_entry(head, "a head of the symbol"));
   }
-  const Json* training = request.find("training");
-  return SerialProgram{Graph(std::move(nodes), std::move(outputs)),
-                       training != nullptr && training->as_bool("training")};
+  const auto flag = [&](const char* name) {
+    const Json* member = request.find(name);
+    return member != nullptr && member->as_bool(name);
+  };
+  return SerialProgram{Graph(std::move(nodes), std::move(outputs)), flag("training"),
+                       flag("own_operators")};
 }
 
 }  // namespace soybean

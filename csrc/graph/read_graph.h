@@ -10,7 +10,8 @@ namespace soybean {
 
 struct SerialProgram {
   Graph graph;
-  bool training;  // operators act as in training (batch statistics, dropout)
+  bool training;       // operators act as in training (batch statistics, dropout)
+  bool own_operators;  // MXNet has loaded soybean_mx's own (csrc/mxnet_operators.cc)
 };
 
 // Throws Error naming the node and the value that is wrong.

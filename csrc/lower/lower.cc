@@ -156,6 +156,9 @@ class Lowering {
         local.inputs.push_back(merged(index, k, own_indices(index, k, device, tile)));
       }
     }
+    for (const OwnOperand& operand : rule.own_operands) {
+      local.inputs.push_back(add(own_operand(index, device, operand, local.inputs.size())));
+    }
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       Shape shape = halos(index).made(k, device).shape();
       if (rule.known && rule.outputs[k].merged) shape = merged_shape(shape);
@@ -163,6 +166,16 @@ class Lowering {
     }
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
+  }
+
+  ParallelNode own_operand(int index, int device, const OwnOperand& operand, size_t input) const {
+    ParallelNode node;
+    node.op = operand.op;
+    node.name = tile_name(serial().node(index).name, device) + "~own_operand" + std::to_string(input);
+    node.device = device;
+    node.outputs = {{{own_extent(index, operand.factor, device)}, operand.itemsize}};
+    node.attrs = {{"shape", shape_text(node.outputs[0].shape)}, {"dtype", operand.dtype}};
+    return node;
   }
 
   Range own_range(int index, int factor, int device) const {

@@ -144,6 +144,23 @@ Json node_json(const ParallelNode& node) {
   return json;
 }
 
+// The nodes that make the states of a BatchNorm. MXNet does not take a state whose
+// node follows another device's, be it by a control dependency alone: these follow
+// nothing, and are run where BatchNorm needs them.
+std::vector<bool> state_makers(const ParallelGraph& graph) {
+  constexpr size_t kFirstState = 3;
+  std::vector<bool> makers(graph.nodes.size(), false);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const ParallelNode& node = graph.nodes[i];
+    const size_t first = makers[i] ? 0 : node.op == "BatchNorm" ? kFirstState : node.inputs.size();
+    for (size_t k = first; k < node.inputs.size(); ++k) {
+      const Entry& e = node.inputs[k];
+      if (!node_of(graph, e).is_variable()) makers[static_cast<size_t>(e.node)] = true;
+    }
+  }
+  return makers;
+}
+
 }  // namespace
 
 Entry append(ParallelGraph* graph, ParallelNode node) {
@@ -244,6 +261,7 @@ std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argu
   for (size_t i = 1; i < argument_order.size(); ++i) {
     follows[static_cast<size_t>(argument_order[i])] = argument_order[i - 1];
   }
+  const std::vector<bool> free = state_makers(graph);
   int last = argument_order.empty() ? -1 : argument_order.back();
   Json nodes = Json::array(), arguments = Json::array(), rows = Json::array(), heads = Json::array();
   int64_t row = 0;
@@ -252,7 +270,7 @@ std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argu
     const ParallelNode& node = graph.nodes[i];
     if (node.is_variable()) {
       arguments.push(Json(static_cast<int>(i)));
-    } else {
+    } else if (!free[i]) {
       follows[i] = last;
       last = static_cast<int>(i);
     }

@@ -25,7 +25,7 @@ bool has_backward_node(const std::string& op) {
   static const std::set<std::string> operators = {
       "BatchNorm", "Convolution", "Deconvolution", "Embedding",     "FullyConnected",
       "GroupNorm", "InstanceNorm", "LayerNorm",    "RNN",           "batch_dot",
-      "dot"};
+      "dot",       "_soybean_mx_batch_norm_factors"};
   return operators.count(op) > 0;
 }
 

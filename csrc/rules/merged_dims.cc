@@ -152,7 +152,7 @@ class Separator {
     }
     std::vector<Entry> outputs;
     for (const Entry& e : serial_.outputs()) outputs.push_back(merged(e));
-    return {Graph(std::move(nodes_), std::move(outputs)), program_.training};
+    return {Graph(std::move(nodes_), std::move(outputs)), program_.training, program_.own_operators};
   }
 
  private:

@@ -34,6 +34,53 @@ Rule batch_norm_rule(const OperatorView& op) {
   return rule.build();
 }
 
+// data[n+, c, ...+] -> sums[2, c]
+Rule channel_sums_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t axis = attrs.integer("axis", 1);
+  if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const auto channel = axis_index(axis, data.size());
+  if (!channel) return Rule();
+  const std::vector<std::string> names = image_dim_names(data.size(), *channel);
+  RuleBuilder rule(op);
+  Dims dims;
+  for (size_t d = 0; d < data.size(); ++d) {
+    dims.push_back(d == *channel ? rule.factor(names[d], data[d]) : rule.reduced_factor(names[d], data[d]));
+  }
+  return rule.input(dims).output({kWhole, dims[*channel]}).build();
+}
+
+// sums[2, c] gamma[c] beta[c] -> factor[c] offset[c] mean[c] var[c]
+Rule batch_norm_factors_rule(const OperatorView& op) {
+  if (!has_operands(op, 3, 4) || op.inputs[1].shape.size() != 1) return Rule();
+  RuleBuilder rule(op);
+  const int c = rule.factor("c", op.inputs[1].shape[0]);
+  rule.input({kWhole, c}).input({c}).input({c});
+  for (size_t i = 0; i < 4; ++i) rule.output({c});
+  return rule.build();
+}
+
+// data[n, c, ...] factor[c] offset[c] -> data * factor / sqrt(1 + eps) + offset
+//
+// As a BatchNorm whose given statistics are 0 and 1.
+Rule batch_norm_shift_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const int64_t axis = attrs.integer("axis", 1);
+  const std::string eps = attrs.text("eps", "");
+  if (attrs.failed() || !has_operands(op, 3, 1)) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const auto channel = axis_index(axis, data.size());
+  if (!channel) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(data, *channel);
+  const int c = dims[*channel];
+  rule.input(dims).input({c}).input({c}).output(dims).runs_as("BatchNorm");
+  rule.own_operand("_zeros", c, op.inputs[1].itemsize).own_operand("_ones", c, op.inputs[1].itemsize);
+  rule.restate("axis", std::to_string(axis)).restate("eps", eps);
+  return rule.restate("fix_gamma", "False").restate("use_global_stats", "True").build();
+}
+
 // data[n, ..., k] gamma[k] beta[k] -> out[n, ..., k] (, mean[n, ..., 1], std)
 Rule layer_norm_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
@@ -109,6 +156,9 @@ Rule local_response_rule(const OperatorView& op) {
 void register_normalization_rules(RuleRegistry* registry) {
   (*registry)["BatchNorm"] = batch_norm_rule;
   (*registry)["_contrib_BatchNormWithReLU"] = batch_norm_rule;
+  (*registry)["_soybean_mx_channel_sums"] = channel_sums_rule;
+  (*registry)["_soybean_mx_batch_norm_factors"] = batch_norm_factors_rule;
+  (*registry)["_soybean_mx_batch_norm_shift"] = batch_norm_shift_rule;
   (*registry)["LayerNorm"] = layer_norm_rule;
   (*registry)["InstanceNorm"] = instance_norm_rule;
   (*registry)["GroupNorm"] = group_norm_rule;

@@ -97,6 +97,14 @@ struct IndexInto {
   int factor = 0;  // index into Rule::factors
 };
 
+// An operand behind the inputs which each group makes on its own: a vector along the
+// group's range of a factor, by an operator without inputs (_zeros, _ones).
+struct OwnOperand {
+  std::string op, dtype;
+  int itemsize = 4;
+  int factor = 0;  // index into Rule::factors
+};
+
 struct Rule {
   std::vector<Factor> factors;
   std::vector<TensorRule> inputs;   // as many as the node's inputs
@@ -120,6 +128,8 @@ struct Rule {
   // only attributes: one that computes the same and does not fail on parts. Empty: the
   // node's own.
   std::string runs_as;
+  // For an operator that runs as another one, of more inputs.
+  std::vector<OwnOperand> own_operands;
   // Attributes for a group that runs without its addends (no_bias -> True).
   Attributes without_addends;
   // For an average over reduced factors: the group's result is an average over

@@ -99,6 +99,11 @@ RuleBuilder& RuleBuilder::runs_as(const std::string& op) {
   return *this;
 }
 
+RuleBuilder& RuleBuilder::own_operand(const std::string& op, int factor, int itemsize) {
+  rule_.own_operands.push_back({op, itemsize == 8 ? "float64" : "float32", itemsize, factor});
+  return *this;
+}
+
 RuleBuilder& RuleBuilder::restate(const std::string& name, const std::string& value) {
   rule_.restated[name] = value;
   return *this;

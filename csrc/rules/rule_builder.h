@@ -55,6 +55,7 @@ class RuleBuilder {
   RuleBuilder& shape_attr(const std::string& name, int output);
   RuleBuilder& restate(const std::string& name, const std::string& value);
   RuleBuilder& runs_as(const std::string& op);
+  RuleBuilder& own_operand(const std::string& op, int factor, int itemsize);  // 4 or 8
   RuleBuilder& without_addends(const std::string& name, const std::string& value);
   RuleBuilder& average();
   RuleBuilder& random();

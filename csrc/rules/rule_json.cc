@@ -90,6 +90,15 @@ std::string rule_json(const Rule& rule) {
     starts.set(start.first, value);
   }
 
+  Json own_operands = Json::array();
+  for (const OwnOperand& operand : rule.own_operands) {
+    Json value = Json::object();
+    value.set("op", operand.op);
+    value.set("dtype", operand.dtype);
+    value.set("factor", operand.factor);
+    own_operands.push(value);
+  }
+
   Json json = Json::object();
   json.set("known", rule.known);
   json.set("factors", factors);
@@ -102,6 +111,7 @@ std::string rule_json(const Rule& rule) {
   json.set("indices", indices);
   json.set("restated", attributes_json(rule.restated));
   json.set("runs_as", Json(rule.runs_as));
+  json.set("own_operands", own_operands);
   json.set("without_addends", attributes_json(rule.without_addends));
   json.set("average", rule.average);
   json.set("random", rule.random);

@@ -1,0 +1,61 @@
+// What soybean_mx's own operators compute (csrc/mxnet_operators.cc): the parts of a
+// BatchNorm whose statistics are of the whole batch, on a device that holds a part.
+//
+//   sums             of x and of x^2, by channel: a reduction, which the lowering
+//                    completes across devices like any other
+//   factor, offset   so that factor * x / sqrt(1 + eps) + offset is the normalized x
+//
+// MXNet's BatchNorm with a mean of 0 and a variance of 1 does the rest. Sums are in double
+// precision: E[x^2] - E[x]^2 loses as many digits as mean^2 is larger than the variance.
+#ifndef SOYBEAN_KERNELS_BATCH_NORM_H_
+#define SOYBEAN_KERNELS_BATCH_NORM_H_
+
+#include <cstdint>
+
+namespace soybean {
+
+// A dense array seen as (outer, channels, inner).
+struct ChannelView {
+  int64_t outer, channels, inner;
+};
+
+// sums: (2, channels), of x and of x^2.
+template <typename T>
+void channel_sums(const ChannelView& view, const T* x, double* sums);
+
+// The gradient of x: what the sums' gradients pass on to it.
+template <typename T>
+void channel_sums_gradient(const ChannelView& view, const T* x, const double* sums_gradient,
+                           T* x_gradient);
+
+struct BatchNormSettings {
+  double count;  // elements per channel, over all devices
+  double eps;
+  bool fix_gamma;  // gamma counts as 1, and its gradient is 0
+};
+
+template <typename T>
+struct BatchNormFactors {
+  T *factor, *offset, *mean, *var;
+};
+
+template <typename T>
+void batch_norm_factors(const BatchNormSettings& settings, int64_t channels, const double* sums,
+                        const T* gamma, const T* beta, const BatchNormFactors<T>& out);
+
+template <typename T>
+struct BatchNormGradients {
+  double* sums;
+  T *gamma, *beta;
+};
+
+// mean and var are for the moving statistics, and pass no gradient on.
+template <typename T>
+void batch_norm_factors_gradient(const BatchNormSettings& settings, int64_t channels,
+                                 const T* factor_gradient, const T* offset_gradient,
+                                 const double* sums, const T* gamma,
+                                 const BatchNormGradients<T>& out);
+
+}  // namespace soybean
+
+#endif  // SOYBEAN_KERNELS_BATCH_NORM_H_
