@@ -6,12 +6,14 @@ import itertools
 import json
 import os
 import re
+import zlib
 from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
 
+from soybean_mx import operators
 from tests.lower.fan_out import limit_consumers
 from tests.lower.random_graphs import Program, Variable
 
@@ -46,7 +48,10 @@ def graph_of(program: Program) -> Dict:
     shapes = {n: v.value.shape for n, v in program.variables.items()}
     arguments = {n: s for n, s in shapes.items() if n in set(program.symbol.list_arguments())}
     all_shapes = internals.infer_shape(**arguments)[1]
-    graph: Dict = {"symbol": program.symbol.tojson(), "shapes": {}, "itemsizes": {}, "training": program.training}
+    symbol = program.symbol.tojson()
+    graph: Dict = {"symbol": symbol, "shapes": {}, "itemsizes": {}, "training": program.training}
+    # One half of all programs with soybean_mx's own operators, the other without.
+    graph["own_operators"] = zlib.crc32(symbol.encode()) % 2 == 0 and operators.are_usable([mx.cpu()])
     for entry, shape in zip(internals, all_shapes):
         graph["shapes"].setdefault(entry.name, []).append(list(shape))
         graph["itemsizes"].setdefault(entry.name, []).append(program.itemsize)
