@@ -2,7 +2,7 @@
 //
 //   _soybean_mx_channel_sums(data; axis) -> sums (2, channels) in double precision
 //   _soybean_mx_batch_norm_factors(sums, gamma, beta; count, eps, fix_gamma)
-//       -> factor, offset, mean, var (channels,)
+//       -> factors (2, channels), mean, var (channels,)
 //
 // See csrc/kernels/batch_norm.h. A graph that is lowered with them (docs/interface.md,
 // "own_operators") needs this library to be loaded into MXNet.
@@ -141,7 +141,7 @@ BatchNormSettings settings(const Attributes& attrs) {
 
 MXReturnValue factors_arity(const Attributes&, int* inputs, int* outputs) {
   *inputs = 3;
-  *outputs = 4;
+  *outputs = 3;
   return MX_SUCCESS;
 }
 
@@ -151,7 +151,9 @@ MXReturnValue factors_types(const Attributes&, Types* in, Types* out) {
 }
 
 MXReturnValue factors_shapes(const Attributes&, Shapes* in, Shapes* out) {
-  for (std::vector<unsigned int>& shape : *out) shape = (*in)[1];
+  const std::vector<unsigned int>& gamma = (*in)[1];
+  if (gamma.empty()) return MX_SUCCESS;  // not known yet
+  *out = {{2, gamma[0]}, gamma, gamma};
   return MX_SUCCESS;
 }
 
@@ -161,19 +163,18 @@ MXReturnValue factors_forward(const Attributes& attrs, Tensors* in, Tensors* out
     with_type(gamma.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       batch_norm_factors<T>(settings(attrs), gamma.size(), (*in)[0].data<double>(), gamma.data<T>(), (*in)[2].data<T>(),
-                            {(*out)[0].data<T>(), (*out)[1].data<T>(), (*out)[2].data<T>(), (*out)[3].data<T>()});
+                            {(*out)[0].data<T>(), (*out)[1].data<T>(), (*out)[2].data<T>()});
     });
   });
 }
 
-// in: the gradients of factor, offset, mean and var, then sums, gamma, beta, and the outputs.
+// in: the gradients of factors, mean and var, then sums, gamma, beta, and the outputs.
 MXReturnValue factors_backward(const Attributes& attrs, Tensors* in, Tensors* out, const OpResource&) {
   return guarded(kFactors, [&] {
-    MXTensor& gamma = (*in)[5];
+    MXTensor& gamma = (*in)[4];
     with_type(gamma.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      batch_norm_factors_gradient<T>(settings(attrs), gamma.size(), (*in)[0].data<T>(), (*in)[1].data<T>(),
-                                     (*in)[4].data<double>(), gamma.data<T>(),
+      batch_norm_factors_gradient<T>(settings(attrs), gamma.size(), (*in)[0].data<T>(), (*in)[3].data<double>(), gamma.data<T>(),
                                      {(*out)[0].data<double>(), (*out)[1].data<T>(), (*out)[2].data<T>()});
     });
   });

@@ -151,13 +151,16 @@ class Expander {
     const std::string axis = std::to_string(in.axis);
     const Entry x = cast(in.data, std::max(4, type(in.data).itemsize), name + "_in");
     const Entry sums = add("_soybean_mx_channel_sums", name + "_sums", {{"axis", axis}}, {x}, {{2, channels}, 8});
-    const Entry factor =
+    const Entry factors =
         add_several("_soybean_mx_batch_norm_factors", name + "_factors",
                     {{"count", std::to_string(element_count(type(x).shape) / channels)},
                      {"eps", a.eps},
                      {"fix_gamma", a.fix_gamma ? "True" : "False"}},
-                    {sums, in.gamma, in.beta}, {vector, vector, vector, vector});
-    add_statistics(node, a, blocked({factor.node, 2}, name + "_mean"), blocked({factor.node, 3}, name + "_var"));
+                    {sums, in.gamma, in.beta}, {{{2, channels}, vector.itemsize}, vector, vector});
+    add_statistics(node, a, blocked({factors.node, 1}, name + "_mean"), blocked({factors.node, 2}, name + "_var"));
+    const Entry factor =
+        add_several("SliceChannel", name + "_factor", {{"num_outputs", "2"}, {"axis", "0"}, {"squeeze_axis", "True"}},
+                    {factors}, {vector, vector});
     return add("_soybean_mx_batch_norm_shift", name, {{"axis", axis}, {"eps", a.eps}},
                {in.data, factor, {factor.node, 1}}, type(in.data));
   }

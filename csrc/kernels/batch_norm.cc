@@ -140,8 +140,8 @@ void batch_norm_factors(const BatchNormSettings& settings, int64_t channels, con
   for (int64_t c = 0; c < channels; ++c) {
     const Moments m = moments(settings.count, channels, sums, c);
     const double slope = (settings.fix_gamma ? 1.0 : static_cast<double>(gamma[c])) / std::sqrt(m.var + settings.eps);
-    out.factor[c] = static_cast<T>(slope * std::sqrt(1 + settings.eps));
-    out.offset[c] = static_cast<T>(static_cast<double>(beta[c]) - slope * m.mean);
+    out.factors[c] = static_cast<T>(slope * std::sqrt(1 + settings.eps));
+    out.factors[channels + c] = static_cast<T>(static_cast<double>(beta[c]) - slope * m.mean);
     out.mean[c] = static_cast<T>(m.mean);
     out.var[c] = static_cast<T>(m.var);
   }
@@ -151,22 +151,21 @@ void batch_norm_factors(const BatchNormSettings& settings, int64_t channels, con
 //   factor = gamma * r * sqrt(1 + eps)      offset = beta - gamma * r * mean
 template <typename T>
 void batch_norm_factors_gradient(const BatchNormSettings& settings, int64_t channels,
-                                 const T* factor_gradient, const T* offset_gradient,
-                                 const double* sums, const T* gamma,
-                                 const BatchNormGradients<T>& out) {
+                                 const T* factors_gradient, const double* sums,
+                                 const T* gamma, const BatchNormGradients<T>& out) {
   for (int64_t c = 0; c < channels; ++c) {
     const Moments m = moments(settings.count, channels, sums, c);
     const double g = settings.fix_gamma ? 1.0 : static_cast<double>(gamma[c]);
     const double r = 1 / std::sqrt(m.var + settings.eps);
-    const double of_offset = static_cast<double>(offset_gradient[c]);
+    const double of_offset = static_cast<double>(factors_gradient[channels + c]);
     // What gamma * r is multiplied by.
     const double of_slope =
-        static_cast<double>(factor_gradient[c]) * std::sqrt(1 + settings.eps) - of_offset * m.mean;
+        static_cast<double>(factors_gradient[c]) * std::sqrt(1 + settings.eps) - of_offset * m.mean;
     const double of_mean = -g * r * of_offset, of_var = -0.5 * g * r * r * r * of_slope;
     out.sums[c] = (of_mean - 2 * m.mean * of_var) / settings.count;
     out.sums[channels + c] = of_var / settings.count;
     out.gamma[c] = settings.fix_gamma ? T(0) : static_cast<T>(r * of_slope);
-    out.beta[c] = offset_gradient[c];
+    out.beta[c] = factors_gradient[channels + c];
   }
 }
 
@@ -176,7 +175,7 @@ void batch_norm_factors_gradient(const BatchNormSettings& settings, int64_t chan
   template void batch_norm_factors<T>(const BatchNormSettings&, int64_t, const double*, const T*,   \
                                       const T*, const BatchNormFactors<T>&);                        \
   template void batch_norm_factors_gradient<T>(const BatchNormSettings&, int64_t, const T*,         \
-                                               const T*, const double*, const T*,                   \
+                                               const double*, const T*,                             \
                                                const BatchNormGradients<T>&);
 SOYBEAN_INSTANTIATE(float)
 SOYBEAN_INSTANTIATE(double)

@@ -3,7 +3,8 @@
 //
 //   sums             of x and of x^2, by channel: a reduction, which the lowering
 //                    completes across devices like any other
-//   factor, offset   so that factor * x / sqrt(1 + eps) + offset is the normalized x
+//   factor, offset   so that factor * x / sqrt(1 + eps) + offset is the normalized x;
+//                    together in one tensor, which goes to all devices at once
 //
 // MXNet's BatchNorm with a mean of 0 and a variance of 1 does the rest. Sums are in double
 // precision: E[x^2] - E[x]^2 loses as many digits as mean^2 is larger than the variance.
@@ -36,7 +37,8 @@ struct BatchNormSettings {
 
 template <typename T>
 struct BatchNormFactors {
-  T *factor, *offset, *mean, *var;
+  T *factors;  // (2, channels): factor and offset
+  T *mean, *var;  // (channels,), for the moving statistics; they pass no gradient on
 };
 
 template <typename T>
@@ -49,12 +51,10 @@ struct BatchNormGradients {
   T *gamma, *beta;
 };
 
-// mean and var are for the moving statistics, and pass no gradient on.
 template <typename T>
 void batch_norm_factors_gradient(const BatchNormSettings& settings, int64_t channels,
-                                 const T* factor_gradient, const T* offset_gradient,
-                                 const double* sums, const T* gamma,
-                                 const BatchNormGradients<T>& out);
+                                 const T* factors_gradient, const double* sums,
+                                 const T* gamma, const BatchNormGradients<T>& out);
 
 }  // namespace soybean
 

@@ -35,7 +35,7 @@ class Lowering {
       }
     }
     lower_results();
-    return with_dims_between_devices(with_local_sums(without_dead_nodes(graph_)));
+    return with_dims_between_devices(with_local_sums(without_idle_copies(graph_)));
   }
 
  private:

@@ -217,6 +217,24 @@ ParallelGraph without_dead_nodes(const ParallelGraph& graph) {
   return out;
 }
 
+ParallelGraph without_idle_copies(const ParallelGraph& graph) {
+  std::vector<int> uses(graph.nodes.size(), 0);
+  for (const ParallelNode& node : graph.nodes) {
+    for (const Entry& e : node.inputs) ++uses[static_cast<size_t>(e.node)];
+  }
+  for (const Entry& e : graph.heads) ++uses[static_cast<size_t>(e.node)];
+  ParallelGraph out = graph;
+  for (ParallelNode& node : out.nodes) {
+    if (!has_backward_node(node.op)) continue;
+    for (Entry& e : node.inputs) {
+      const ParallelNode& copy = node_of(graph, e);
+      if (copy.op != "_copy" || copy.device != node.device || uses[static_cast<size_t>(e.node)] != 1) continue;
+      if (node_of(graph, copy.inputs[0]).device != node.device) e = copy.inputs[0];
+    }
+  }
+  return without_dead_nodes(out);
+}
+
 ParallelGraph with_local_sums(const ParallelGraph& graph) {
   return with_distinct_nodes(LocalSums(graph).run());
 }

@@ -63,6 +63,11 @@ Traffic traffic(const ParallelGraph& graph);
 // The bytes as plans and lowered programs state them (docs/interface.md).
 Json bytes_json(const Traffic& traffic);
 
+// Without the copies of what another device sends which one operator alone takes, where
+// that operator may take it itself: MXNet's own copy between the devices brings it, and the
+// gradient goes back as the operator makes it.
+ParallelGraph without_idle_copies(const ParallelGraph& graph);
+
 // Rewrites the edges so that MXNet's gradient sums are right and stay local:
 // where a tensor has several uses, each use on another device gets it through
 // an identity of its own on the tensor's device, and no tensor has more than

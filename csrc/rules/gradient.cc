@@ -24,6 +24,7 @@ bool has_backward_node(const std::string& op) {
   // Those that weights go into: a copy of a weight costs, one of a small tensor does not.
   static const std::set<std::string> operators = {
       "BatchNorm", "Convolution", "Deconvolution", "Embedding",     "FullyConnected",
+      "SliceChannel",
       "GroupNorm", "InstanceNorm", "LayerNorm",    "RNN",           "batch_dot",
       "dot",       "_soybean_mx_batch_norm_factors"};
   return operators.count(op) > 0;

@@ -51,14 +51,13 @@ Rule channel_sums_rule(const OperatorView& op) {
   return rule.input(dims).output({kWhole, dims[*channel]}).build();
 }
 
-// sums[2, c] gamma[c] beta[c] -> factor[c] offset[c] mean[c] var[c]
+// sums[2, c] gamma[c] beta[c] -> factors[2, c] mean[c] var[c]
 Rule batch_norm_factors_rule(const OperatorView& op) {
-  if (!has_operands(op, 3, 4) || op.inputs[1].shape.size() != 1) return Rule();
+  if (!has_operands(op, 3, 3) || op.inputs[1].shape.size() != 1) return Rule();
   RuleBuilder rule(op);
   const int c = rule.factor("c", op.inputs[1].shape[0]);
   rule.input({kWhole, c}).input({c}).input({c});
-  for (size_t i = 0; i < 4; ++i) rule.output({c});
-  return rule.build();
+  return rule.output({kWhole, c}).output({c}).output({c}).build();
 }
 
 // data[n, c, ...] factor[c] offset[c] -> data * factor / sqrt(1 + eps) + offset

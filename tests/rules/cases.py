@@ -117,6 +117,7 @@ def normalization() -> List[Case]:
 
     image = (4, 6, 3, 5)
     channels = [positive(6), real(6)]
+    sums = Operand((2, 6), lambda rng, s: rng.uniform([[-1], [1]], [[1], [2]], size=s), dtype="float64")
     return [
         batch_norm(image, 6, {"axis": 1, "fix_gamma": "False"}, "c"),
         batch_norm(image, 6, {"fix_gamma": "True"}, "c"),
@@ -128,6 +129,10 @@ def normalization() -> List[Case]:
         batch_norm(image, 6, {"output_mean_var": "True", "fix_gamma": "False"}, "c"),
         batch_norm(image, 6, {"output_mean_var": "True"}, "c", training=False),
         batch_norm(image, 6, {"fix_gamma": "False"}, "c", op="_contrib_BatchNormWithReLU"),
+        Case("_soybean_mx_channel_sums", {"axis": 1}, [real(*image)], "n+ c h+ w+"),
+        Case("_soybean_mx_channel_sums", {"axis": 2}, [real(4, 3, 6)], "n+ w+ c"),
+        Case("_soybean_mx_batch_norm_factors", {"count": 6, "eps": 0.01, "fix_gamma": "False"}, [sums, *channels], "c"),
+        Case("_soybean_mx_batch_norm_factors", {"count": 6, "eps": 0.01, "fix_gamma": "True"}, [sums, *channels], "c"),
         Case("LayerNorm", {}, [real(4, 3, 6), *channels], "n d1"),
         Case("LayerNorm", {"axis": 1, "eps": 1e-3}, [real(4, 6, 3), *channels], "n d2"),
         Case("LayerNorm", {"axis": -1, "output_mean_var": "True"}, [real(4, 6), *channels], "n"),

@@ -14,7 +14,9 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 import mxnet as mx
 import numpy as np
 
-from soybean_mx import core
+from soybean_mx import core, operators
+
+operators.are_usable([mx.cpu()])  # loads them
 
 NODE = "op"  # the operator's name in its symbol; its inputs are x0, x1, ...
 WHOLE = -1  # a dim without a factor, in a rule's dims
