@@ -8,9 +8,9 @@
 // A step is modelled as tasks: the operators forward, their gradients and the sums of
 // gradients backward, and the copies between devices. A task takes its operations or its
 // memory traffic, whichever is longer, and a fixed time to start it. A device runs one
-// operator at a time: those that sum over indices share the temporary space of the device
-// and run in the order in which they were handed over, the others in the order in which
-// their operands arrive, as in MXNet's engine. A copy is run by the device that sends, among
+// operator at a time: most share the temporary space of the device and run in the order in
+// which they were handed over, the others in the order in which their operands arrive, as in
+// MXNet's engine. A copy is run by the device that sends, among
 // its operators on a CPU; beside them on a GPU, where it occupies the sending side of one
 // device and the receiving side of the other.
 #ifndef SOYBEAN_LOWER_SCHEDULE_H_
