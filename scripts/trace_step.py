@@ -285,8 +285,8 @@ def parse_arguments(argv: Optional[List[str]] = None) -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=2, help="steps before the timed ones, in each round")
     parser.add_argument("--repeat", type=int, default=3, help="timed steps in each round")
     parser.add_argument("--rounds", type=int, default=1, help="rounds through both orders; the first is traced, too")
-    parser.add_argument("-o", "--output", default=None, metavar="FILE", help="write MXNet's trace of the scheduled order "
-                        "to FILE, for chrome://tracing or Perfetto")
+    parser.add_argument("-o", "--output", default=None, metavar="FILE", help="write MXNet's trace of the scheduled "
+                        "order to FILE, for chrome://tracing or Perfetto")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead")
     args = parser.parse_args(argv)
     for flag in ("batch_size", "repeat", "rounds", "warmup"):
@@ -308,7 +308,7 @@ def _contexts(parser: argparse.ArgumentParser, text: str) -> List[Tuple[str, int
     except ImportError:
         sys.exit("trace_step.py needs soybean_mx, which is not installed: run `pip install .[cpu]` in the repository.")
     try:
-        return [(kind, index) for kind, index in parse_devices(text)]
+        return list(parse_devices(text))
     except DeviceError as error:
         return parser.error(f"--devices: {error}")
 

@@ -50,7 +50,8 @@ def graph_problems(lowered: Dict[str, Dict]) -> List[str]:
                           for n in nodes}
     if written["serial"] != written["scheduled"]:
         problems.append("the orders have different nodes")
-    if any(lowered["serial"][key] != lowered["scheduled"][key] for key in ("variables", "outputs", "bytes", "messages")):
+    same = ("variables", "outputs", "bytes", "messages")
+    if any(lowered["serial"][key] != lowered["scheduled"][key] for key in same):
         problems.append("the orders differ in more than the order")
     return problems
 
