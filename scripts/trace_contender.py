@@ -3,8 +3,8 @@
 The configuration is a JSON object: ``model``, ``batch_size``, ``dtype``, ``warmup``, ``repeat``, ``contexts``, and
 ``trace``, the file for MXNet's trace of one step more, or null. The last line of the output is the result:
 ``seconds_all``, ``first_loss``, ``last_loss``, the ``schedule`` of the lowered step and its ``backward`` operators in
-the order in which MXNet is given them. The environment (threads, ``SOYBEAN_MX``, ``SOYBEAN_MX_ORDER``) is the parent's to
-set.
+the order in which MXNet is given them. The environment (threads, ``SOYBEAN_MX``, ``SOYBEAN_MX_ORDER``) is the
+parent's to set.
 """
 from __future__ import annotations
 
