@@ -45,6 +45,18 @@ std::string string_option(const soybean::Json& options, const char* key, const c
   return value == nullptr ? fallback : value->as_string(std::string("option ") + key);
 }
 
+soybean::Ordering ordering_option(const soybean::Json& options) {
+  const std::string order = string_option(options, "order", "scheduled");
+  if (order == "scheduled") return soybean::Ordering::kScheduled;
+  if (order == "serial") return soybean::Ordering::kSerial;
+  throw soybean::Error("option order is '" + order + "': 'scheduled' or 'serial' are possible");
+}
+
+bool bool_option(const soybean::Json& options, const char* key) {
+  const soybean::Json* value = options.find(key);
+  return value != nullptr && !value->is_null() && value->as_bool(std::string("option ") + key);
+}
+
 int64_t count_option(const soybean::Json& options, const char* key) {
   const soybean::Json* value = options.find(key);
   if (value == nullptr || value->is_null()) return 0;
@@ -110,12 +122,26 @@ int SoybeanPlan(const char* graph, const char* options_text, char** out) {
 
 int SoybeanLower(const char* graph, const char* plan_text, const char* options, char** out) {
   return guarded(out, [&] {
-    (void)options;
+    const soybean::Json given = soybean::Json::parse(text_argument(options, "the options"));
+    const soybean::Ordering ordering = ordering_option(given);
     const soybean::Json json = soybean::Json::parse(text_argument(plan_text, "the plan"));
     const soybean::Program program = soybean::prepare(text_argument(graph, "the graph"),
                                                       soybean::plan_batch_norm(json));
     const soybean::Plan plan = soybean::read_plan(program, json);
-    return lowered_json(program, soybean::lower(program, plan)).text();
+    const soybean::Json* devices = given.find("topology");
+    const bool copy_engines = bool_option(given, "copy_engines");
+    const soybean::Hardware hardware{
+        devices == nullptr || devices->is_null()
+            ? soybean::default_topology(plan.mesh.devices(), copy_engines)
+            : soybean::read_topology(*devices, plan.mesh.devices()),
+        copy_engines};
+    const soybean::ParallelGraph parallel = soybean::lower(program, plan);
+    const soybean::Schedule schedule = soybean::schedule(parallel, hardware, ordering);
+    soybean::Json lowered = lowered_json(program, parallel, schedule);
+    if (bool_option(given, "timeline")) {
+      lowered.set("timeline", timeline_json(parallel, timeline(parallel, hardware, schedule.order)));
+    }
+    return lowered.text();
   });
 }
 

@@ -54,6 +54,8 @@ class _Settings:
         self.contexts = device_contexts(devices)
         self.strategy = strategy or os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal"
         self.batch_norm = batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM") or "exact"
+        # "serial" is there to be compared with (scripts/trace_step.py).
+        self.order = os.environ.get("SOYBEAN_MX_ORDER") or "scheduled"
         self._pins = user_pins.checked(pins or {}, "The argument pins")
         # The variable is for all blocks of a program: in each, only what it has is pinned.
         self._pins_of_any = user_pins.from_environment() if pins is None else {}
@@ -76,6 +78,10 @@ class _Settings:
         pins = {**self._pins, **user_pins.matching(self._pins_of_any, names)}
         return {"devices": len(self.contexts), "strategy": self.strategy, "batch_norm": self.batch_norm,
                 "pins": user_pins.with_decided(pins, decided)}
+
+    def lower_options(self) -> Dict[str, Any]:
+        """What the lowering is asked for: GPUs copy while they compute."""
+        return {"order": self.order, "copy_engines": self.contexts[0].device_type == "gpu"}
 
 
 class _Tiling:
@@ -259,7 +265,8 @@ class TiledGraph:
             tensors = core.plan(training, self.settings.plan_options(pins, self._names))["tensors"]
             pins.update({name: tensors[name] for name in undecided if name in tensors})
         plan = core.plan(graph, self.settings.plan_options(pins, self._names))
-        return plan, Program(core.lower(graph, plan), self.settings.contexts, call.training, gradients)
+        lowered = core.lower(graph, plan, self.settings.lower_options())
+        return plan, Program(lowered, self.settings.contexts, call.training, gradients)
 
     def _pins(self, deciding: bool) -> Dict[str, List[str]]:
         """The tilings of parameters that are decided."""

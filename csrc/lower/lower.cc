@@ -8,6 +8,7 @@
 
 #include "lower/exchange.h"
 #include "search/halo.h"
+#include "search/prices.h"
 #include "tiling/conversion.h"
 
 namespace soybean {
@@ -31,7 +32,9 @@ class Lowering {
       if (nodes[i].is_variable()) {
         lower_variable(static_cast<int>(i));
       } else {
+        const size_t first = graph_.nodes.size();
         lower_operator(static_cast<int>(i));
+        for (size_t n = first; n < graph_.nodes.size(); ++n) graph_.nodes[n].layer = static_cast<int>(i);
       }
     }
     lower_results();
@@ -164,6 +167,12 @@ class Lowering {
       if (rule.known && rule.outputs[k].merged) shape = merged_shape(shape);
       local.outputs.push_back({shape, node.outputs[k].itemsize});
     }
+    std::vector<int64_t> extents;
+    for (size_t f = 0; f < rule.factors.size(); ++f) {
+      extents.push_back(own_extent(index, static_cast<int>(f), device));
+      local.reduces = local.reduces || rule.factors[f].reduced;
+    }
+    local.operations = operations(program_, index, extents);
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
   }
@@ -459,28 +468,7 @@ ParallelGraph lower(const Program& program, const Plan& plan) {
   return Lowering(program, plan).run();
 }
 
-std::vector<int> argument_order(const ParallelGraph& graph) {
-  std::vector<int> variables, first_use(graph.nodes.size(), 0);
-  for (size_t i = graph.nodes.size(); i-- > 0;) {
-    for (const Entry& e : graph.nodes[i].inputs) first_use[static_cast<size_t>(e.node)] = static_cast<int>(i);
-  }
-  // An identity stands for the variable that it copies.
-  for (size_t i = graph.nodes.size(); i-- > 0;) {
-    const ParallelNode& node = graph.nodes[i];
-    if (node.op == "_copy" && graph.nodes[static_cast<size_t>(node.inputs[0].node)].is_variable()) {
-      first_use[static_cast<size_t>(node.inputs[0].node)] = first_use[i];
-    }
-  }
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].is_variable()) variables.push_back(static_cast<int>(i));
-  }
-  std::stable_sort(variables.begin(), variables.end(), [&](int a, int b) {
-    return first_use[static_cast<size_t>(a)] > first_use[static_cast<size_t>(b)];
-  });
-  return variables;
-}
-
-Json lowered_json(const Program& program, const ParallelGraph& graph) {
+Json lowered_json(const Program& program, const ParallelGraph& graph, const Schedule& schedule) {
   Json variables = Json::array(), outputs = Json::array(), statistics = Json::array();
   for (const Tile& tile : graph.variables) {
     Json json = Json::object();
@@ -509,12 +497,13 @@ Json lowered_json(const Program& program, const ParallelGraph& graph) {
   }
   const Traffic t = traffic(graph);
   Json out = Json::object();
-  out.set("symbol", Json(symbol_json(graph, argument_order(graph))));
+  out.set("symbol", Json(symbol_json(ordered(graph, schedule.order))));
   out.set("variables", std::move(variables));
   out.set("outputs", std::move(outputs));
   out.set("statistics", std::move(statistics));
   out.set("bytes", bytes_json(t));
   out.set("messages", Json(t.messages));
+  out.set("schedule", schedule_json(schedule));
   return out;
 }
 

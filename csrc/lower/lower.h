@@ -8,19 +8,15 @@
 #define SOYBEAN_LOWER_LOWER_H_
 
 #include "lower/parallel_graph.h"
+#include "lower/schedule.h"
 #include "search/plan.h"
 
 namespace soybean {
 
 ParallelGraph lower(const Program& program, const Plan& plan);
 
-// The order of the arguments: variables used last come first, and those of far
-// devices before those of near ones, so that the backward pass, which computes
-// the gradients in this order, goes through the layers once, all devices in step.
-std::vector<int> argument_order(const ParallelGraph& graph);
-
-// The lowered program as docs/interface.md specifies it.
-Json lowered_json(const Program& program, const ParallelGraph& graph);
+// The lowered program as docs/interface.md specifies it, its nodes in the schedule's order.
+Json lowered_json(const Program& program, const ParallelGraph& graph, const Schedule& schedule);
 
 }  // namespace soybean
 

@@ -61,8 +61,8 @@ class LocalSums {
     return {position_[static_cast<size_t>(old.node)], old.index};
   }
 
-  // A new identity of `source` (an entry of the new graph), on its device.
-  Entry identity(Entry source) {
+  // A new identity of `source` (an entry of the new graph), on its device, for a layer.
+  Entry identity(Entry source, int layer) {
     const ParallelNode& from = new_.nodes[static_cast<size_t>(source.node)];
     ParallelNode node;
     node.op = "_copy";
@@ -72,6 +72,7 @@ class LocalSums {
     node.inputs = {source};
     node.outputs = {from.outputs[static_cast<size_t>(source.index)]};
     node.requires_grad = from.requires_grad;
+    node.layer = layer;
     new_.nodes.push_back(std::move(node));
     return {static_cast<int>(new_.nodes.size()) - 1, 0};
   }
@@ -89,13 +90,16 @@ class LocalSums {
     spread(source, it->second, node.device, node.is_variable());
   }
 
+  int layer_of(const EdgeUse& use) const { return use.head ? -1 : old_.nodes[use.node].layer; }
+
   // Gives `uses` the entry, at most kMaxUses to a node.
   void spread(Entry source, const std::vector<EdgeUse>& uses, int device, bool variable) {
-    if (variable) source = identity(source);
+    const int layer = layer_of(uses[0]);
+    if (variable) source = identity(source, layer);
     if (uses.size() <= kMaxUses) {
       for (const EdgeUse& use : uses) {
         const bool local = !use.head && old_.nodes[use.node].device == device;
-        redirected_[{use.head, use.node, use.input}] = local ? source : identity(source);
+        redirected_[{use.head, use.node, use.input}] = local ? source : identity(source, layer_of(use));
       }
       return;
     }
@@ -103,7 +107,7 @@ class LocalSums {
     for (size_t g = 0; g < groups; ++g) {
       const auto begin = uses.begin() + static_cast<std::ptrdiff_t>(g * uses.size() / groups);
       const auto end = uses.begin() + static_cast<std::ptrdiff_t>((g + 1) * uses.size() / groups);
-      spread(identity(source), {begin, end}, device, false);
+      spread(identity(source, layer_of(*begin)), {begin, end}, device, false);
     }
   }
 
@@ -254,6 +258,7 @@ ParallelGraph with_dims_between_devices(const ParallelGraph& graph) {
     node.inputs = {source};
     node.outputs = {{shape, from.outputs[static_cast<size_t>(source.index)].itemsize}};
     node.requires_grad = from.requires_grad;
+    node.layer = user.layer;
     out.nodes.push_back(std::move(node));
     return Entry{static_cast<int>(out.nodes.size()) - 1, 0};
   };
@@ -273,27 +278,20 @@ ParallelGraph with_dims_between_devices(const ParallelGraph& graph) {
   return out;
 }
 
-std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argument_order) {
-  // What each node must follow: the node before it in the order of execution.
-  std::vector<int> follows(graph.nodes.size(), -1);
-  for (size_t i = 1; i < argument_order.size(); ++i) {
-    follows[static_cast<size_t>(argument_order[i])] = argument_order[i - 1];
-  }
+std::string symbol_json(const ParallelGraph& graph) {
   const std::vector<bool> free = state_makers(graph);
-  int last = argument_order.empty() ? -1 : argument_order.back();
+  int last = -1;
   Json nodes = Json::array(), arguments = Json::array(), rows = Json::array(), heads = Json::array();
   int64_t row = 0;
   rows.push(Json(row));
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const ParallelNode& node = graph.nodes[i];
-    if (node.is_variable()) {
-      arguments.push(Json(static_cast<int>(i)));
-    } else if (!free[i]) {
-      follows[i] = last;
+    if (node.is_variable()) arguments.push(Json(static_cast<int>(i)));
+    Json json = node_json(node);
+    if (!free[i]) {
+      if (last >= 0) json.set("control_deps", json_array({last}));
       last = static_cast<int>(i);
     }
-    Json json = node_json(node);
-    if (follows[i] >= 0) json.set("control_deps", json_array({follows[i]}));
     nodes.push(std::move(json));
     row += static_cast<int64_t>(node.outputs.size());
     rows.push(Json(row));

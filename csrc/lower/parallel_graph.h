@@ -20,6 +20,12 @@ struct ParallelNode {
   std::vector<TensorType> outputs;
   bool requires_grad = false;  // the backward pass sends a gradient through its outputs
   std::string subgraphs;
+  // For the schedule (lower/schedule.h): the operator of the serial graph that it is for, or -1;
+  // floating-point operations, forward, where it computes a part of that operator; and whether
+  // it sums over indices.
+  int layer = -1;
+  double operations = 0;
+  bool reduces = false;
 
   bool is_variable() const { return op == "null"; }
 };
@@ -80,9 +86,9 @@ ParallelGraph with_local_sums(const ParallelGraph& graph);
 ParallelGraph with_dims_between_devices(const ParallelGraph& graph);
 
 // The graph as text for MXNet to load. The order of `nodes` is fixed by control
-// dependencies, and so is the order of the arguments, which decides the order
-// of the backward pass: `argument_order` lists the variables, first to last.
-std::string symbol_json(const ParallelGraph& graph, const std::vector<int>& argument_order);
+// dependencies: the variables, which are the arguments in the order in which their
+// gradients are asked for, and then the operators (lower/schedule.h).
+std::string symbol_json(const ParallelGraph& graph);
 
 }  // namespace soybean
 

@@ -124,36 +124,21 @@ int64_t tile_bytes(const Mesh& mesh, const TensorType& type, const Tiling& tilin
   return bytes;
 }
 
-Work work(const Program& program, const Mesh& mesh, int node, const OperatorCuts& cuts) {
+double operations(const Program& program, int node, const std::vector<int64_t>& extents) {
   const Rule& rule = program.rules[static_cast<size_t>(node)];
   const Node& n = program.graph().node(node);
-  Work work;
-  for (size_t k = 0; k < n.inputs.size(); ++k) {
-    work.bytes += static_cast<double>(tile_bytes(mesh, program.graph().type(n.inputs[k]), input_tiling(rule, k, cuts)));
-  }
   double outputs = 0;
-  for (size_t k = 0; k < n.outputs.size(); ++k) {
-    work.bytes += static_cast<double>(tile_bytes(mesh, n.outputs[k], output_tiling(rule, k, cuts)));
-    outputs += static_cast<double>(element_count(n.outputs[k].shape));
-  }
-  if (!rule.known) {
-    work.flops = outputs;
-    return work;
-  }
+  for (const TensorType& type : n.outputs) outputs += static_cast<double>(element_count(type.shape));
+  if (!rule.known) return outputs;
   // One operation for every combination of the factors' indices; a product and a sum
   // where a factor is summed over, for every place of a window that the rule keeps whole.
-  double flops = 1;
+  double flops = 1, elements = 1;
   bool reduced = false;
   for (size_t f = 0; f < rule.factors.size(); ++f) {
-    int64_t parts = 1;
-    for (size_t i = 0; i < cuts.size(); ++i) {
-      if (cuts[i] == static_cast<int>(f)) parts *= mesh.parts(static_cast<int>(i));
-    }
-    flops *= static_cast<double>((rule.factors[f].size + parts - 1) / parts);
+    flops *= static_cast<double>(extents[f]);
+    elements *= rule.factors[f].reduced ? 1 : static_cast<double>(rule.factors[f].size);
     reduced = reduced || rule.factors[f].reduced;
   }
-  double elements = 1;
-  for (const Factor& f : rule.factors) elements *= f.reduced ? 1 : static_cast<double>(f.size);
   if (elements > 0) flops *= std::max(1.0, outputs / elements);  // dims that are no factors
   if (rule.inputs.size() > 1 && rule.inputs[1].dims.size() > 2) {
     const Shape& weight = program.graph().type(n.inputs[1]).shape;
@@ -161,7 +146,28 @@ Work work(const Program& program, const Mesh& mesh, int node, const OperatorCuts
       if (rule.inputs[1].dims[d] == kWhole) flops *= static_cast<double>(weight[d]);
     }
   }
-  work.flops = reduced ? 2 * flops : flops;
+  return reduced ? 2 * flops : flops;
+}
+
+Work work(const Program& program, const Mesh& mesh, int node, const OperatorCuts& cuts) {
+  const Rule& rule = program.rules[static_cast<size_t>(node)];
+  const Node& n = program.graph().node(node);
+  Work work;
+  for (size_t k = 0; k < n.inputs.size(); ++k) {
+    work.bytes += static_cast<double>(tile_bytes(mesh, program.graph().type(n.inputs[k]), input_tiling(rule, k, cuts)));
+  }
+  for (size_t k = 0; k < n.outputs.size(); ++k) {
+    work.bytes += static_cast<double>(tile_bytes(mesh, n.outputs[k], output_tiling(rule, k, cuts)));
+  }
+  std::vector<int64_t> extents;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    int64_t parts = 1;
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      if (cuts[i] == static_cast<int>(f)) parts *= mesh.parts(static_cast<int>(i));
+    }
+    extents.push_back((rule.factors[f].size + parts - 1) / parts);
+  }
+  work.flops = operations(program, node, extents);
   return work;
 }
 

@@ -81,6 +81,8 @@ int64_t tile_bytes(const Mesh& mesh, const TensorType& type, const Tiling& tilin
 struct Work {
   double flops = 0, bytes = 0;
 };
+// The operations of the part of an operator that has these extents of its rule's factors.
+double operations(const Program& program, int node, const std::vector<int64_t>& extents);
 Work work(const Program& program, const Mesh& mesh, int node, const OperatorCuts& cuts);
 
 // The seconds that an operator's halos of so many bytes take: as many bytes per device

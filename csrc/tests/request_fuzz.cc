@@ -214,7 +214,8 @@ void run_case(const Json& request, unsigned long number) {
   if (kind == 0) call_rules(given);
   if (plan.empty()) return;
   const std::string lowered_plan = kind >= 2 ? mutate(Json::parse(plan), &random) : plan;
-  call_lower(given, lowered_plan, below(20, &random) == 0 ? mutate(Json::object(), &random) : "{}");
+  const Json order = Json::parse(R"({"order": "scheduled", "copy_engines": true, "timeline": true, "topology": null})");
+  call_lower(given, lowered_plan, below(20, &random) == 0 ? mutate(order, &random) : "{}");
 }
 
 }  // namespace
@@ -229,6 +230,7 @@ int main(int argc, char** argv) {
     const std::string plan = call_plan(request.text(), R"({"devices": 4})");
     CHECK(!plan.empty());
     CHECK(!call_lower(request.text(), plan, "{}").empty());
+    CHECK(!call_lower(request.text(), plan, R"({"order": "serial", "copy_engines": true, "timeline": true})").empty());
   }
   print_calls = cases == 1;
   for (current_case = first; current_case < first + cases; ++current_case) {

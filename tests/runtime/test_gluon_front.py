@@ -70,6 +70,13 @@ def test_outputs_are_not_overwritten_by_later_calls():
     assert_close(net(samples(8, 10)), before)
 
 
+def test_the_order_comes_from_the_environment(monkeypatch):
+    """For scripts/trace_step.py."""
+    monkeypatch.setenv("SOYBEAN_MX_ORDER", "sideways")
+    with pytest.raises(ValueError, match="option order is 'sideways': 'scheduled' or 'serial' are possible"):
+        pair(mlp(), samples(8, 10))[1](samples(8, 10))
+
+
 def test_many_shapes_keep_few_executors():
     nets = pair(mlp(), samples(8, 10))
     for batch in range(1, 25):
