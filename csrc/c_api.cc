@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "lower/local_fills.h"
 #include "lower/lower.h"
 #include "rules/rule_json.h"
 #include "search/report.h"
@@ -82,6 +83,15 @@ soybean::SearchOptions search_options(const soybean::Json& json) {
   return options;
 }
 
+// Whether SoybeanLower is to write what the devices do without their exchanges.
+bool local_conversions(const soybean::Json& options) {
+  const std::string conversions = string_option(options, "conversions", "exchanged");
+  if (conversions != "exchanged" && conversions != "local") {
+    throw soybean::Error("option conversions is '" + conversions + "': 'exchanged' or 'local' are possible");
+  }
+  return conversions == "local";
+}
+
 }  // namespace
 
 int SoybeanVersion(void) { return 1; }
@@ -110,12 +120,13 @@ int SoybeanPlan(const char* graph, const char* options_text, char** out) {
 
 int SoybeanLower(const char* graph, const char* plan_text, const char* options, char** out) {
   return guarded(out, [&] {
-    (void)options;
+    const bool local = local_conversions(soybean::Json::parse(text_argument(options, "the options")));
     const soybean::Json json = soybean::Json::parse(text_argument(plan_text, "the plan"));
     const soybean::Program program = soybean::prepare(text_argument(graph, "the graph"),
                                                       soybean::plan_batch_norm(json));
     const soybean::Plan plan = soybean::read_plan(program, json);
-    return lowered_json(program, soybean::lower(program, plan)).text();
+    const soybean::ParallelGraph lowered = soybean::lower(program, plan);
+    return lowered_json(program, local ? soybean::with_local_fills(lowered) : lowered).text();
   });
 }
 

@@ -9,7 +9,7 @@ import ctypes
 import functools
 import json
 import os
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 _VERSION = 1
 
@@ -73,16 +73,21 @@ def plan(graph: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:
     return _call(_library().SoybeanPlan, graph, options)
 
 
-def lower(graph: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, Any]:
+def lower(graph: Dict[str, Any], plan: Dict[str, Any], options: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
     """Write the parallel graph of a plan.
+
+    Parameters
+    ----------
+    graph, plan, options : dict
+        As docs/interface.md specifies.
 
     Raises
     ------
     PlanError
-        When the plan does not fit the graph; the message names the operator or
-        tensor.
+        When the plan does not fit the graph, or an option is invalid; the
+        message names the operator, tensor or option.
     """
-    return _call(_library().SoybeanLower, graph, plan, {})
+    return _call(_library().SoybeanLower, graph, plan, options or {})
 
 
 def space(graph: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:

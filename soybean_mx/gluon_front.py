@@ -26,6 +26,7 @@ from mxnet.symbol.numpy import _Symbol as _NumpySymbol
 from soybean_mx import core, tape, trainer
 from soybean_mx import parameters as tiled
 from soybean_mx import pins as user_pins
+from soybean_mx.devices import TILES_VARIABLE, with_tiles
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.executor import BoundGraph, Program, Tiles, positions_used
 from soybean_mx.graph import describe
@@ -51,9 +52,13 @@ class _Settings:
     def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None):
         if devices is None and _default_devices is not None:
             devices = _default_devices
-        self.contexts = device_contexts(devices)
+        self.contexts = with_tiles(device_contexts(devices), os.environ.get(TILES_VARIABLE))
         self.strategy = strategy or os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal"
         self.batch_norm = batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM") or "exact"
+        self.conversions = os.environ.get("SOYBEAN_MX_CONVERSIONS") or "exchanged"
+        if self.conversions == "local":
+            warnings.warn("SOYBEAN_MX_CONVERSIONS=local is there to measure: the devices exchange nothing, and all "
+                          "results are wrong.", RuntimeWarning, stacklevel=2)
         self._pins = user_pins.checked(pins or {}, "The argument pins")
         # The variable is for all blocks of a program: in each, only what it has is pinned.
         self._pins_of_any = user_pins.from_environment() if pins is None else {}
@@ -258,7 +263,8 @@ class TiledGraph:
             tensors = core.plan(training, self.settings.plan_options(pins, self._names))["tensors"]
             pins.update({name: tensors[name] for name in undecided if name in tensors})
         plan = core.plan(graph, self.settings.plan_options(pins, self._names))
-        return plan, Program(core.lower(graph, plan), self.settings.contexts, call.training, gradients)
+        lowered = core.lower(graph, plan, {"conversions": self.settings.conversions})
+        return plan, Program(lowered, self.settings.contexts, call.training, gradients)
 
     def _pins(self, deciding: bool) -> Dict[str, List[str]]:
         """The tilings of parameters that are decided."""

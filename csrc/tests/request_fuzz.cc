@@ -214,7 +214,9 @@ void run_case(const Json& request, unsigned long number) {
   if (kind == 0) call_rules(given);
   if (plan.empty()) return;
   const std::string lowered_plan = kind >= 2 ? mutate(Json::parse(plan), &random) : plan;
-  call_lower(given, lowered_plan, below(20, &random) == 0 ? mutate(Json::object(), &random) : "{}");
+  Json lowering = Json::object();
+  if (below(2, &random) == 0) lowering.set("conversions", Json(below(2, &random) == 0 ? "local" : "exchanged"));
+  call_lower(given, lowered_plan, below(20, &random) == 0 ? mutate(lowering, &random) : lowering.text());
 }
 
 }  // namespace
@@ -229,6 +231,7 @@ int main(int argc, char** argv) {
     const std::string plan = call_plan(request.text(), R"({"devices": 4})");
     CHECK(!plan.empty());
     CHECK(!call_lower(request.text(), plan, "{}").empty());
+    CHECK(!call_lower(request.text(), plan, R"({"conversions": "local"})").empty());
   }
   print_calls = cases == 1;
   for (current_case = first; current_case < first + cases; ++current_case) {
