@@ -6,7 +6,7 @@
                        the scores. SoyBean's two: ``cnn5_6x6_2048`` and ``cnn5_24x24_512``
 ``lstm``, ``lstmN``    an embedding, two layers of LSTM cells, 1500 (N) wide, unrolled, and scores of 10,000 words: the
                        large network of "Recurrent Neural Network Regularization" (1409.2329), without dropout
-``bert_base``          BERT with 12 layers 768 wide, which predicts every word and whether two segments follow each other
+``bert_base``          BERT with 12 layers 768 wide, predicting every word and whether two segments follow each other
 ``bert_LxU``           the same with L layers, U wide, of U / 64 heads (1 at least), and 1,000 words
 others                 image classifiers of ``models.py``: 1000 classes, 3 x 224 x 224 images
 =====================  ================================================================================================
@@ -124,7 +124,7 @@ def _bert_task(length: int, layers: int = 12, units: int = 768) -> Task:
     words = BERT_WORDS if (layers, units) == (12, 768) else CLASSES
     longest = 512
     if length > longest:
-        raise ValueError(f"A sequence length of {length} was asked for, but BERT has positions for {longest}: give 1 to "
-                         f"{longest}.")
+        raise ValueError(f"A sequence length of {length} was asked for, but BERT has positions for {longest}: give 1 "
+                         f"to {longest}.")
     return Task(lambda: language_models.bert_base(layers, units, max(1, units // 64), 4 * units, longest, words),
                 (length,), (((length,), words), ((), 2)), words)
