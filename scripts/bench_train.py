@@ -273,8 +273,8 @@ def parse_arguments(argv: Optional[List[str]] = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--model", default="alexnet", help="mlp, mlpN (four layers, N wide), cnn5_SxS_F (five layers "
-                        "of F filters on S x S images), alexnet, vgg11 to vgg19 (also with _bn), lstm, lstmN, bert_base, "
-                        "bert_LxU, or a Gluon model zoo name such as resnet50_v1")
+                        "of F filters on S x S images), alexnet, vgg11 to vgg19 (also with _bn), lstm, lstmN, "
+                        "bert_base, bert_LxU, or a Gluon model zoo name such as resnet50_v1")
     parser.add_argument("--batch-size", type=int, nargs="+", default=[32], metavar="N",
                         help="samples per step, all devices together; several: a sweep")
     parser.add_argument("--devices", nargs="+", default=["cpu:2"], metavar="LIST",
