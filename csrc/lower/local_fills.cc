@@ -44,8 +44,21 @@ class LocalFills {
     copy.name += "~copy";
     copy.inputs = {append(&new_, std::move(fill))};
     new_.fills.push_back(copy.inputs[0].node);
-    sent_.push_back(source);
+    sent_.push_back(kept(source));
     return append(&new_, std::move(copy));
+  }
+
+  // `source` as a head. One with a gradient is a loss, whose gradient MXNet fills
+  // with ones on the spot; that of an ordinary head would be copied in twice.
+  Entry kept(Entry source) {
+    if (!node_of(new_, source).requires_grad) return source;
+    ParallelNode loss;
+    loss.op = "make_loss";
+    loss.name = "fill" + std::to_string(sent_.size()) + "~sent";
+    loss.device = node_of(new_, source).device;
+    loss.inputs = {source};
+    loss.outputs = {type_of(new_, source)};
+    return append(&new_, std::move(loss));
   }
 
   const ParallelGraph& old_;

@@ -10,9 +10,9 @@ namespace soybean {
 // nothing between devices; its results mean nothing. Where a tensor crossed,
 //  - the receiving device copies a variable of its own of the same size instead,
 //    with a gradient where the tensor has one: `fills` of the result;
-//  - the tensor is a head, so that its device computes it still, and takes its
-//    gradient (zeros) from there. These heads follow the others, in the order of
-//    the fills.
+//  - the tensor is a head, so that its device computes it still; where it has a
+//    gradient, that is ones, made there. These heads follow the others, in the
+//    order of the fills.
 ParallelGraph with_local_fills(const ParallelGraph& graph);
 
 }  // namespace soybean
