@@ -32,7 +32,8 @@ def executed(net) -> Counter:
     (signature,) = net._cached_op._signatures.values()
     (bound,) = signature.free
     names = re.findall(r"Op:(\S+), Name=", bound._executor.debug_str())
-    return Counter(name for name in names if name not in ("_copy", "_backward_copy", "_grad_add", "add_n", "make_loss", "ones_like"))
+    apart = ("_copy", "_backward_copy", "_grad_add", "add_n", "make_loss", "ones_like")
+    return Counter(name for name in names if name not in apart)
 
 
 def one_step(net, inputs):
