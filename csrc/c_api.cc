@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "lower/local_fills.h"
 #include "lower/lower.h"
 #include "rules/rule_json.h"
 #include "search/report.h"
@@ -94,6 +95,15 @@ soybean::SearchOptions search_options(const soybean::Json& json) {
   return options;
 }
 
+// Whether SoybeanLower is to write what the devices do without their exchanges.
+bool local_conversions(const soybean::Json& options) {
+  const std::string conversions = string_option(options, "conversions", "exchanged");
+  if (conversions != "exchanged" && conversions != "local") {
+    throw soybean::Error("option conversions is '" + conversions + "': 'exchanged' or 'local' are possible");
+  }
+  return conversions == "local";
+}
+
 }  // namespace
 
 int SoybeanVersion(void) { return 1; }
@@ -124,6 +134,7 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
   return guarded(out, [&] {
     const soybean::Json given = soybean::Json::parse(text_argument(options, "the options"));
     const soybean::Ordering ordering = ordering_option(given);
+    const bool local = local_conversions(given);
     const soybean::Json json = soybean::Json::parse(text_argument(plan_text, "the plan"));
     const soybean::Program program = soybean::prepare(text_argument(graph, "the graph"),
                                                       soybean::plan_batch_norm(json));
@@ -135,7 +146,8 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
             ? soybean::default_topology(plan.mesh.devices(), copy_engines)
             : soybean::read_topology(*devices, plan.mesh.devices()),
         copy_engines};
-    const soybean::ParallelGraph parallel = soybean::lower(program, plan);
+    soybean::ParallelGraph parallel = soybean::lower(program, plan);
+    if (local) parallel = soybean::with_local_fills(parallel);
     const soybean::Schedule schedule = soybean::schedule(parallel, hardware, ordering);
     soybean::Json lowered = lowered_json(program, parallel, schedule);
     if (bool_option(given, "timeline")) {

@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import time
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Sequence, Union
 
 if os.environ.get("SOYBEAN_MX") == "1":
     import soybean_mx  # noqa: F401  its start-up hook, for where the package is on the path but not installed
@@ -20,29 +20,16 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-import models
+import benchmark_tasks
+from benchmark_tasks import Task
 
-CLASSES = 1000
-IMAGE_SIZE = 224
-MLP_INPUTS = {"mlp": 784}
-
-
-def make_batch(model: str, batch_size: int, dtype: str) -> List[mx.nd.NDArray]:
-    """Random inputs and labels on the host: 224x224 colour images, or rows as wide as the MLP `model`."""
-    rng = np.random.RandomState(0)
-    if model.startswith("mlp"):
-        width = MLP_INPUTS.get(model) or int(model[len("mlp"):])
-        shape, classes = (batch_size, width), CLASSES if model in MLP_INPUTS else width
-    else:
-        shape, classes = (batch_size, 3, IMAGE_SIZE, IMAGE_SIZE), CLASSES
-    images = mx.nd.array(rng.standard_normal(shape).astype(dtype), dtype=dtype)
-    return [images, mx.nd.array(rng.randint(0, classes, batch_size), dtype=dtype)]
+Step = Callable[[], List[mx.nd.NDArray]]
 
 
-def make_network(config: Dict, contexts: List[mx.Context]) -> gluon.HybridBlock:
+def make_network(task: Task, config: Dict, contexts: List[mx.Context]) -> gluon.HybridBlock:
     """The network, with the same weights for every contender."""
     mx.random.seed(0)
-    net = models.create(config["model"], CLASSES)
+    net = task.network()
     net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=1.5), ctx=contexts)
     net.cast(config["dtype"])
     net.hybridize(static_alloc=True, static_shape=True)
@@ -55,36 +42,44 @@ def make_trainer(net: gluon.HybridBlock, dtype: str) -> gluon.Trainer:
     return gluon.Trainer(net.collect_params(), "sgd", settings, kvstore="device")
 
 
-def serial_step(net: gluon.HybridBlock, config: Dict, context: mx.Context) -> Callable[[], mx.nd.NDArray]:
-    """A step of a single-device program. soybean_mx runs this very code."""
-    images, labels = make_batch(config["model"], config["batch_size"], config["dtype"])
-    trainer, loss_of = make_trainer(net, config["dtype"]), gluon.loss.SoftmaxCrossEntropyLoss()
+def total_loss(outputs: Union[mx.nd.NDArray, Sequence[mx.nd.NDArray]],
+               labels: Sequence[mx.nd.NDArray]) -> mx.nd.NDArray:
+    """The loss of each sample, ``(batch,)``: the cross-entropies of all outputs of the network together."""
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    losses = [loss_of(output, label) for output, label in zip(outputs, labels)]
+    return losses[0] if len(losses) == 1 else mx.nd.add_n(*losses)
 
-    def step() -> mx.nd.NDArray:
-        data, label = images.as_in_context(context), labels.as_in_context(context)
+
+def serial_step(task: Task, net: gluon.HybridBlock, config: Dict, context: mx.Context) -> Step:
+    """A step of a single-device program: gives the loss of each sample. soybean_mx runs this very code."""
+    inputs, labels = task.batch(config["batch_size"], config["dtype"])
+    trainer = make_trainer(net, config["dtype"])
+
+    def step() -> List[mx.nd.NDArray]:
+        data, label = inputs.as_in_context(context), [array.as_in_context(context) for array in labels]
         with autograd.record():
-            loss = loss_of(net(data), label)
+            loss = total_loss(net(data), label)
         loss.backward()
         trainer.step(config["batch_size"])
-        return loss.mean()
+        return [loss]
 
     return step
 
 
-def data_parallel_step(net: gluon.HybridBlock, config: Dict,
-                       contexts: List[mx.Context]) -> Callable[[], mx.nd.NDArray]:
+def data_parallel_step(task: Task, net: gluon.HybridBlock, config: Dict, contexts: List[mx.Context]) -> Step:
     """A step of MXNet's own data parallelism, as Gluon's documentation writes it."""
-    images, labels = make_batch(config["model"], config["batch_size"], config["dtype"])
-    trainer, loss_of = make_trainer(net, config["dtype"]), gluon.loss.SoftmaxCrossEntropyLoss()
+    inputs, labels = task.batch(config["batch_size"], config["dtype"])
+    trainer = make_trainer(net, config["dtype"])
 
-    def step() -> mx.nd.NDArray:
-        data = gluon.utils.split_and_load(images, contexts, even_split=False)
-        label = gluon.utils.split_and_load(labels, contexts, even_split=False)
+    def step() -> List[mx.nd.NDArray]:
+        data = gluon.utils.split_and_load(inputs, contexts, even_split=False)
+        label = zip(*(gluon.utils.split_and_load(array, contexts, even_split=False) for array in labels))
         with autograd.record():
-            losses = [loss_of(net(x), y) for x, y in zip(data, label)]
+            losses = [total_loss(net(x), y) for x, y in zip(data, label)]
         autograd.backward(losses)
         trainer.step(config["batch_size"])
-        return mx.nd.concat(*[loss.as_in_context(contexts[0]) for loss in losses], dim=0).mean()
+        return losses
 
     return step
 
@@ -143,17 +138,23 @@ def process_peak_bytes() -> int:
         return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def time_steps(step: Callable[[], mx.nd.NDArray], warmup: int, repeat: int) -> Dict:
-    """Run `warmup` steps and then `repeat` timed ones, each of which ends when all devices are done."""
-    seconds, losses = [], []
+def time_steps(step: Step, warmup: int, repeat: int) -> Dict:
+    """Run `warmup` steps and then `repeat` timed ones, each of which ends when all devices are done.
+
+    ``issue_seconds_all`` are the parts of the timed steps in which the main thread issues the work.
+    """
+    seconds, issue_seconds, means = [], [], []
     for index in range(warmup + repeat):
         begin = time.perf_counter()
-        loss = step()
+        losses = step()
+        issued = time.perf_counter()
         mx.nd.waitall()
+        done = time.perf_counter()
         if index >= warmup:
-            seconds.append(time.perf_counter() - begin)
-        losses.append(float(loss.asscalar()))
-    return {"seconds_all": seconds, "first_loss": losses[0], "last_loss": losses[-1]}
+            seconds.append(done - begin)
+            issue_seconds.append(issued - begin)
+        means.append(float(np.mean(np.concatenate([loss.asnumpy() for loss in losses]))))
+    return {"seconds_all": seconds, "issue_seconds_all": issue_seconds, "first_loss": means[0], "last_loss": means[-1]}
 
 
 def run(config: Dict) -> Dict:
@@ -161,12 +162,13 @@ def run(config: Dict) -> Dict:
     contexts = [mx.Context(kind, index) for kind, index in config["contexts"]]
     memory = PeakMemory(contexts)
     before = process_peak_bytes()
+    task = benchmark_tasks.task(config["model"], config.get("sequence_length"))
     if config["kind"] == "data_parallel":
-        net = make_network(config, contexts)
-        step = data_parallel_step(net, config, contexts)
+        net = make_network(task, config, contexts)
+        step = data_parallel_step(task, net, config, contexts)
     else:
-        net = make_network(config, contexts[:1])
-        step = serial_step(net, config, contexts[0])
+        net = make_network(task, config, contexts[:1])
+        step = serial_step(task, net, config, contexts[0])
     result = time_steps(step, config["warmup"], config["repeat"])
     result.update(peak_bytes=memory.bytes(), before_model_bytes=before,
                   bytes_moved=bytes_moved(config, net, len(contexts)), parameter_bytes=gradient_bytes(net))

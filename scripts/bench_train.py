@@ -12,7 +12,10 @@ Contenders:
     The program of ``serial``, unmodified, tiled over the devices.
 
 Each contender runs in a process of its own, started anew in every round; rounds go through all contenders in turn, so
-that slow drifts of the machine meet all of them.
+that slow drifts of the machine meet all of them. With ``--communication`` the tiled ones run once more in each round,
+with everything that crosses devices replaced by local work, and the difference is the communication's share.
+
+Several ``--batch-size`` and ``--devices`` are a sweep: one report for each combination. ``--plot`` draws them.
 """
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ import signal
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 STRATEGIES = ("optimal", "data", "model", "owt", "megatron", "zero", "spartan", "recursive")
 
@@ -52,6 +55,10 @@ class Contender:
         OpenMP threads of each context.
     strategy : str
         Strategy of soybean_mx, else empty.
+    tiles : int
+        How many devices' work each context does; soybean_mx only.
+    exchanges : bool
+        Whether devices exchange anything; soybean_mx only.
     """
 
     name: str
@@ -59,6 +66,8 @@ class Contender:
     devices: Tuple[Device, ...]
     threads: int
     strategy: str = ""
+    tiles: int = 1
+    exchanges: bool = True
 
     def environment(self) -> Dict[str, str]:
         """The environment of the process; the same for all but for threads and soybean_mx's own variables."""
@@ -75,8 +84,15 @@ class Contender:
             # A lone number would be read as a count.
             indices = indices if "," in indices else f"{indices}-{indices}"
             environment.update(SOYBEAN_MX="1", SOYBEAN_MX_DEVICES=f"{kind}:{indices}",
-                               SOYBEAN_MX_STRATEGY=self.strategy)
+                               SOYBEAN_MX_STRATEGY=self.strategy, SOYBEAN_MX_TILES_PER_DEVICE=str(self.tiles),
+                               SOYBEAN_MX_CONVERSIONS="exchanged" if self.exchanges else "local")
         return environment
+
+    def why_not(self) -> str:
+        """Why there is nothing to measure; empty where there is."""
+        if len(self.devices) * self.tiles == 1 and self.strategy not in ("", "optimal"):
+            return f"one device has nothing to divide, whatever the strategy; see {self.kind}"
+        return ""
 
 
 def parse_devices(text: str) -> Tuple[Device, ...]:
@@ -121,23 +137,31 @@ def make_contender(name: str, devices: Tuple[Device, ...], cores: int) -> Conten
                      f"with one of {', '.join(STRATEGIES)}.")
 
 
-def run_contender(contender: Contender, args: argparse.Namespace) -> Dict:
+def run_contender(contender: Contender, workload: Mapping[str, Any], timeout: float) -> Dict:
     """Run `contender` once in a process of its own.
+
+    Parameters
+    ----------
+    contender : Contender
+        What to run.
+    workload : mapping
+        ``model``, ``dtype``, ``batch_size``, ``sequence_length``, ``warmup``, ``repeat``.
+    timeout : float
+        Seconds after which it is given up.
 
     Returns
     -------
     dict
         What ``bench_contender.run`` returns, or ``{"error": message}`` if the process failed.
     """
-    config = {"kind": contender.kind, "contexts": contender.devices, "model": args.model, "dtype": args.dtype,
-              "batch_size": args.batch_size, "warmup": args.warmup, "repeat": args.repeat}
+    config = {"kind": contender.kind, "contexts": contender.devices, **workload}
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_contender.py")
     try:
         process = subprocess.run([sys.executable, script, json.dumps(config)], env=contender.environment(),
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-                                 timeout=args.timeout)
+                                 timeout=timeout)
     except subprocess.TimeoutExpired:
-        return {"error": f"no result after {args.timeout:g} s"}
+        return {"error": f"no result after {timeout:g} s"}
     if process.returncode < 0:
         return {"error": f"ended by {signal.Signals(-process.returncode).name}", "stderr": process.stderr[-4000:]}
     if process.returncode > 0:
@@ -153,17 +177,45 @@ def _complaint(process: subprocess.CompletedProcess) -> str:
     return (exceptions or lines)[-1]
 
 
+def run_rounds(contenders: Sequence[Contender], workload: Mapping[str, Any], rounds: int,
+               timeout: float) -> Dict[str, List[Dict]]:
+    """Run every contender once in each round, in turn: the results by its name."""
+    results: Dict[str, List[Dict]] = {contender.name: [] for contender in contenders}
+    for number in range(rounds):
+        for contender in contenders:
+            print(f"round {number + 1}/{rounds}: {contender.name}", file=sys.stderr, flush=True)
+            load = os.getloadavg()[0]
+            results[contender.name].append(dict(run_contender(contender, workload, timeout), load_before=load))
+    return results
+
+
 def summarise(rounds: List[Dict]) -> Dict:
     """One object for all rounds of a contender: ``seconds`` is the median of all steps, ``peak_bytes`` the largest."""
     good = [result for result in rounds if "error" not in result]
     if not good:
         return rounds[-1]
-    seconds = [value for result in good for value in result["seconds_all"]]
+    seconds, issue_seconds = ([value for result in good for value in result[name]]
+                              for name in ("seconds_all", "issue_seconds_all"))
     summary = dict(good[0], seconds=statistics.median(seconds), seconds_min=min(seconds), seconds_max=max(seconds),
-                   seconds_all=seconds, peak_bytes=max(result["peak_bytes"] for result in good), rounds=len(good),
-                   failed_rounds=len(rounds) - len(good), load_before=rounds[0]["load_before"])
+                   seconds_all=seconds, issue_seconds=statistics.median(issue_seconds),
+                   issue_seconds_all=issue_seconds, peak_bytes=max(result["peak_bytes"] for result in good),
+                   rounds=len(good), failed_rounds=len(rounds) - len(good), load_before=rounds[0]["load_before"])
     failed = [result["error"] for result in rounds if "error" in result]
     return dict(summary, errors=failed) if failed else summary
+
+
+def without_exchanges(contender: Contender) -> Contender:
+    """The same work on every device, with nothing exchanged."""
+    return replace(contender, name=f"{contender.name} without communication", exchanges=False)
+
+
+def add_communication(result: Dict, local: Dict) -> None:
+    """Add to a contender's result what the devices' own work takes, and the share of the time that is left."""
+    if "seconds" in result and "seconds" in local:
+        result["seconds_without_communication"] = local["seconds"]
+        result["communication_share"] = 1 - local["seconds"] / result["seconds"]
+    elif "error" in local:
+        result["communication_error"] = local["error"]
 
 
 def add_ratios(results: Dict[str, Dict]) -> None:
@@ -192,7 +244,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-HEADINGS = ("contender", "s/batch", "min - max", "peak MiB", "moved MiB", "speed", "memory")
+HEADINGS = ("contender", "s/batch", "min - max", "issue ms", "comm.", "peak MiB", "moved MiB", "speed", "memory")
 
 
 def table(results: Dict[str, Dict]) -> str:
@@ -200,9 +252,12 @@ def table(results: Dict[str, Dict]) -> str:
     rows: List[Tuple[str, ...]] = [HEADINGS]
     for name, result in results.items():
         if "seconds" not in result:
-            rows.append((name, "failed", result["error"]))
+            failed = "not_applicable" not in result
+            rows.append((name, "failed", result["error"]) if failed else (name, "-", result["not_applicable"]))
             continue
         rows.append((name, f"{result['seconds']:.3f}", f"{result['seconds_min']:.3f} - {result['seconds_max']:.3f}",
+                     f"{1e3 * result['issue_seconds']:.1f}",
+                     f"{result['communication_share']:.0%}" if "communication_share" in result else "",
                      f"{result['peak_bytes'] / MEBIBYTE:.0f}", f"{result['bytes_moved'] / MEBIBYTE:.1f}",
                      f"{result['speedup']:.2f}x" if "speedup" in result else "",
                      f"{result['memory_ratio']:.2f}x" if "memory_ratio" in result else ""))
@@ -217,31 +272,44 @@ def parse_arguments(argv: Optional[List[str]] = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--model", default="alexnet", help="alexnet, vgg11 to vgg19 (also with _bn), mlp, mlpN (four "
-                        "layers, N wide), or a Gluon model zoo name such as resnet50_v1")
-    parser.add_argument("--batch-size", type=int, default=32, help="images per step, all devices together")
-    parser.add_argument("--devices", default="cpu:2", help="cpu:8, gpu:4 (that many), gpu:0-3, gpu:0,2 (these)")
+    parser.add_argument("--model", default="alexnet", help="mlp, mlpN (four layers, N wide), cnn5_SxS_F (five layers "
+                        "of F filters on S x S images), alexnet, vgg11 to vgg19 (also with _bn), lstm, lstmN, "
+                        "bert_base, bert_LxU, or a Gluon model zoo name such as resnet50_v1")
+    parser.add_argument("--batch-size", type=int, nargs="+", default=[32], metavar="N",
+                        help="samples per step, all devices together; several: a sweep")
+    parser.add_argument("--devices", nargs="+", default=["cpu:2"], metavar="LIST",
+                        help="cpu:8, gpu:4 (that many), gpu:0-3, gpu:0,2 (these); several: a sweep")
+    parser.add_argument("--sequence-length", type=int, default=None, metavar="N",
+                        help="words in a sample of a language model; default: 35 for lstm, 128 for bert")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float64", "float16"], help="data type")
     parser.add_argument("--contenders", "--strategies", nargs="+", default=list(DEFAULT_CONTENDERS), metavar="NAME",
                         help="what to measure; soybean_mx:STRATEGY for another strategy than optimal")
+    parser.add_argument("--communication", action="store_true", help="run soybean_mx once more with its exchanges "
+                        "replaced by local work, for the share of the time that communication takes")
     parser.add_argument("--warmup", type=int, default=2, help="steps before the timed ones, in each round")
     parser.add_argument("--repeat", type=int, default=5, help="timed steps in each round")
     parser.add_argument("--rounds", "--interleave", type=int, default=1, help="rounds through all contenders")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds after which a contender is given up")
-    parser.add_argument("--json", default=None, metavar="FILE", help="write the results to FILE; -: to the output, "
-                        "instead of the table")
+    parser.add_argument("--json", default=None, metavar="FILE", help="write the results to FILE, a list of reports for "
+                        "a sweep; -: to the output, instead of the table")
+    parser.add_argument("--plot", default=None, metavar="FILE", help="draw the speed of all contenders by batch size "
+                        "into FILE, a .png or .svg")
     args = parser.parse_args(argv)
-    for flag in ("batch_size", "repeat", "rounds"):
-        if getattr(args, flag) < 1:
-            parser.error(f"--{flag.replace('_', '-')} {getattr(args, flag)} was given, but at least 1 is needed.")
+    for flag in ("batch_size", "repeat", "rounds", "sequence_length"):
+        given = getattr(args, flag)
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None and value < 1:
+                parser.error(f"--{flag.replace('_', '-')} {value} was given, but at least 1 is needed.")
     if args.warmup < 0:
         parser.error(f"--warmup {args.warmup} was given, but at least 0 is needed.")
-    args.contender_list = _contenders(parser, args)
+    if args.plot is not None:
+        _check_plot(parser, args)
+    args.contender_lists = [_contenders(parser, args, devices) for devices in args.devices]
     return args
 
 
-def _contenders(parser: argparse.ArgumentParser, args: argparse.Namespace) -> List[Contender]:
-    devices, names = parse_devices(args.devices), args.contenders
+def _contenders(parser: argparse.ArgumentParser, args: argparse.Namespace, given: str) -> List[Contender]:
+    devices, names = parse_devices(given), args.contenders
     if devices[0][0] == "gpu" and names == list(DEFAULT_CONTENDERS):
         names = [name for name in names if name != "serial_all_cores"]
     try:
@@ -250,35 +318,75 @@ def _contenders(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Li
         return parser.error(str(error))
 
 
+def _check_plot(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Say before the measurements what would keep their plot from being drawn."""
+    if "data_parallel" not in args.contenders:
+        parser.error(f"--plot {args.plot} was given, but speedups are over data_parallel: add it to --contenders.")
+    try:
+        import bench_plots
+    except ImportError as error:
+        parser.error(f"--plot needs {error.name}: run `pip install .[scripts]` in the repository.")
+    try:
+        bench_plots.check_path(args.plot)
+    except ValueError as error:
+        parser.error(f"--plot: {error}")
+
+
+def measure(args: argparse.Namespace, batch_size: int, devices: str, contenders: Sequence[Contender]) -> Dict:
+    """The report of one combination: what it is, and a result for each contender by its name."""
+    workload = {"model": args.model, "dtype": args.dtype, "batch_size": batch_size, "warmup": args.warmup,
+                "repeat": args.repeat, "sequence_length": args.sequence_length}
+    applicable = [contender for contender in contenders if not contender.why_not()]
+    to_run = []
+    for contender in applicable:
+        to_run.append(contender)
+        if args.communication and contender.kind == "soybean_mx":
+            to_run.append(without_exchanges(contender))
+    measured = {name: summarise(rounds)
+                for name, rounds in run_rounds(to_run, workload, args.rounds, args.timeout).items()}
+    results = {}
+    for contender in contenders:
+        result = measured.get(contender.name) or {"not_applicable": contender.why_not()}
+        local = measured.get(without_exchanges(contender).name)
+        if local is not None:
+            add_communication(result, local)
+        result.update(threads=contender.threads, contexts=len(contender.devices))
+        results[contender.name] = result
+    add_ratios(results)
+    return {**workload, "devices": devices, "machine": machine(), **results}
+
+
 def main(argv: Optional[List[str]] = None) -> None:
     """Measure and print."""
     args = parse_arguments(argv)
-    report = {"model": args.model, "batch_size": args.batch_size, "devices": args.devices, "dtype": args.dtype,
-              "warmup": args.warmup, "repeat": args.repeat, "machine": machine()}
-    rounds: Dict[str, List[Dict]] = {contender.name: [] for contender in args.contender_list}
-    for number in range(args.rounds):
-        for contender in args.contender_list:
-            print(f"round {number + 1}/{args.rounds}: {contender.name}", file=sys.stderr, flush=True)
-            load = os.getloadavg()[0]
-            rounds[contender.name].append(dict(run_contender(contender, args), load_before=load))
-    results = {name: summarise(measured) for name, measured in rounds.items()}
-    for contender in args.contender_list:
-        results[contender.name].update(threads=contender.threads, contexts=len(contender.devices))
-    add_ratios(results)
-    report.update(results)
+    reports: List[Dict] = []
+    sweep = len(args.devices) * len(args.batch_size) > 1
+    for devices, contenders in zip(args.devices, args.contender_lists):
+        for batch_size in args.batch_size:
+            reports.append(measure(args, batch_size, devices, contenders))
+            _publish(args, reports, sweep)
+    if args.json == "-":
+        print(json.dumps(reports if sweep else reports[0], indent=1))
+    names = [contender.name for contenders in args.contender_lists for contender in contenders]
+    if not any("seconds" in report.get(name, {}) for report in reports for name in names):
+        sys.exit("bench_train.py: every contender failed.")
+
+
+def _publish(args: argparse.Namespace, reports: Sequence[Dict], sweep: bool) -> None:
+    """Print the latest report, and write the files anew, so that an interrupted sweep leaves what it has."""
+    from soybean_mx.files import write_json
+
+    report = reports[-1]
     if args.json != "-":
         print("{model}, batch {batch_size}, {devices}, {dtype}".format(**report))
         print("machine: " + ", ".join(f"{key} {value}" for key, value in report["machine"].items()))
-        print(table(results))
-    if args.json:
-        text = json.dumps(report, indent=1)
-        if args.json == "-":
-            print(text)
-        else:
-            with open(args.json, "w", encoding="utf-8") as output:
-                output.write(text + "\n")
-    if all("seconds" not in result for result in results.values()):
-        sys.exit("bench_train.py: every contender failed.")
+        print(table({name: report[name] for name in dict.fromkeys(args.contenders) if name in report}), flush=True)
+    if args.json not in (None, "-"):
+        write_json(args.json, list(reports) if sweep else report)
+    if args.plot is not None:
+        import bench_plots
+
+        bench_plots.draw(reports, args.contenders, args.plot)
 
 
 if __name__ == "__main__":

@@ -78,16 +78,14 @@ def lower(graph: Dict[str, Any], plan: Dict[str, Any], options: Optional[Dict[st
 
     Parameters
     ----------
-    graph, plan : dict
+    graph, plan, options : dict
         As docs/interface.md specifies.
-    options : dict, optional
-        ``order`` and ``topology``, as docs/interface.md specifies.
 
     Raises
     ------
     PlanError
-        When the plan does not fit the graph, or an option is invalid; the message
-        names the operator, tensor or option.
+        When the plan does not fit the graph, or an option is invalid; the
+        message names the operator, tensor or option.
     """
     return _call(_library().SoybeanLower, graph, plan, options or {})
 

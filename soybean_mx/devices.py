@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import mxnet as mx
 
 VARIABLE = "SOYBEAN_MX_DEVICES"
+TILES_VARIABLE = "SOYBEAN_MX_TILES_PER_DEVICE"
 KINDS = ("cpu", "gpu")
 MAX_DEVICES = 1024  # far above any machine; keeps a typing error from starting a million threads
 DEFAULT_CPU_CONTEXTS = 2
@@ -163,6 +164,32 @@ def _check(pairs: Sequence[Device], given: str) -> None:
             raise DeviceError(f"The device list {given} mixes {pairs[0][0]} and {kind}: give devices of one kind.")
         if pairs.count((kind, index)) > 1:
             raise DeviceError(f"The device list {given} holds {kind}({index}) twice: name each device once.")
+
+
+def with_tiles(devices: Sequence["mx.Context"], value: Optional[str]) -> List["mx.Context"]:
+    """Each device as often as ``SOYBEAN_MX_TILES_PER_DEVICE`` says.
+
+    A device that is named n times runs the work of n devices. That is for measuring what partitioning itself costs,
+    where nothing crosses devices.
+
+    Parameters
+    ----------
+    devices : sequence of mxnet.Context
+        Different devices.
+    value : str or None
+        The variable's value; None and the empty text stand for 1.
+
+    Raises
+    ------
+    DeviceError
+        When the value is no number of 1 or more, or there would be more than 1024 tiles.
+    """
+    if not value:
+        return list(devices)
+    most = MAX_DEVICES // len(devices)
+    if not re.fullmatch("[0-9]{1,9}", value) or not 1 <= int(value) <= most:
+        raise DeviceError(f"{TILES_VARIABLE} is {value!r}: give a number of 1 to {most} (with {len(devices)} devices).")
+    return [device for device in devices for _ in range(int(value))]
 
 
 def devices_from_environment(value: Optional[str]) -> Optional[List[Device]]:

@@ -37,6 +37,17 @@ class Slot(NamedTuple):
     region: Region
 
 
+class Fill(NamedTuple):
+    """A variable that stands for what another device holds, in a graph without communication."""
+
+    name: str
+    device: int
+    shape: Shape
+    itemsize: int
+    requires_grad: bool
+    head: int
+
+
 class Program:
     """A lowered graph, read once.
 
@@ -62,6 +73,8 @@ class Program:
                       for item in lowered["variables"]]
         self.outputs = [(item["index"], item["device"], Region.of(item)) for item in lowered["outputs"]]
         self.statistics = lowered.get("statistics") or []
+        self.fills = [Fill(item["name"], item["device"], tuple(item["shape"]), item["itemsize"],
+                           item["requires_grad"], item["head"]) for item in lowered.get("fills") or ()]
         self.slots_of: Dict[str, List[Slot]] = {}
         for slot in self.slots:
             self.slots_of.setdefault(slot.source, []).append(slot)
@@ -122,6 +135,7 @@ class BoundGraph:
                 arrays[slot.name], gradient, request = _parameter_tile(slot, tiles)
             if gradient is not None and slot.source in program.gradients:
                 gradients[slot.name], requests[slot.name] = gradient, request
+        _add_fills(program, arrays, gradients, requests)
         self._executor = _bind(program, arrays, gradients, requests)
         # Around the states that operators change while they run backward.
         self._fence = _Fence(self._executor.aux_arrays if program.training and gradients else [])
@@ -280,6 +294,33 @@ def _parameter_tile(slot: Slot, tiles: Mapping[str, Tiles]) -> Tuple[NDArray, Op
     return held.data[position], gradient, held.grad_req
 
 
+def _add_fills(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDArray],
+               requests: Dict[str, str]) -> None:
+    """Arrays of ones for a program's fills, which are legal as indices too, and the gradients that they ask for."""
+    types = _fill_types(program, {name: array.dtype for name, array in arrays.items()})
+    for fill in program.fills:
+        context = program.contexts[fill.device]
+        arrays[fill.name] = mx.nd.ones(fill.shape, context, types[fill.name])
+        if fill.requires_grad and program.gradients:
+            gradients[fill.name], requests[fill.name] = empty(fill.shape, context, types[fill.name]), "write"
+
+
+def _fill_types(program: Program, known: Mapping[str, Any]) -> Dict[str, Any]:
+    """The type of each fill: that of the tensor in whose place it is, whose own may depend on other fills."""
+    types: Dict[str, Any] = {}
+    arguments = program.symbol.list_arguments()
+    while len(types) < len(program.fills):
+        given = {name: kind for name, kind in {**known, **types}.items() if name in arguments}
+        heads = program.symbol.infer_type_partial(**given)[1]
+        found = {fill.name: heads[fill.head] for fill in program.fills
+                 if fill.name not in types and heads[fill.head] is not None}
+        if not found:
+            missing = [fill.name for fill in program.fills if fill.name not in types]
+            raise InternalError(f"internal error: MXNet cannot tell the types of the variables {missing}.")
+        types.update(found)
+    return types
+
+
 def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDArray], requests: Dict[str, str]):
     symbol = program.symbol
     arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
@@ -312,7 +353,7 @@ def _bind_environment(contexts: Sequence[mx.Context], inference: bool):
     cannot infer shapes over contexts.
     """
     settings = {}
-    if len(contexts) > 1:
+    if len(set(contexts)) > 1:
         settings.update(MXNET_EXEC_BULK_EXEC_TRAIN="0", MXNET_EXEC_BULK_EXEC_INFERENCE="0")
     if contexts[0].device_type == "cpu":
         settings["NNVM_EXEC_MATCH_RANGE"] = "0"

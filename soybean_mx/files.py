@@ -40,11 +40,29 @@ def write_text(path: str, text: str) -> None:
     OSError
         When the folder is not there or cannot be written to.
     """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Write bytes, under a temporary name first.
+
+    Parameters
+    ----------
+    path : str
+        Where to; an existing file is replaced.
+    content : bytes
+        What the file shall hold.
+
+    Raises
+    ------
+    OSError
+        When the folder is not there or cannot be written to.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp's own mode lets nobody else read

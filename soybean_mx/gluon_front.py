@@ -26,6 +26,7 @@ from mxnet.symbol.numpy import _Symbol as _NumpySymbol
 from soybean_mx import core, operators, tape, trainer
 from soybean_mx import parameters as tiled
 from soybean_mx import pins as user_pins
+from soybean_mx.devices import TILES_VARIABLE, with_tiles
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.executor import BoundGraph, Program, Tiles, positions_used
 from soybean_mx.graph import describe
@@ -51,11 +52,15 @@ class _Settings:
     def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None):
         if devices is None and _default_devices is not None:
             devices = _default_devices
-        self.contexts = device_contexts(devices)
+        self.contexts = with_tiles(device_contexts(devices), os.environ.get(TILES_VARIABLE))
         self.strategy = strategy or os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal"
         self.batch_norm = batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM") or "exact"
         # "serial" is there to be compared with (scripts/trace_step.py).
         self.order = os.environ.get("SOYBEAN_MX_ORDER") or "scheduled"
+        self.conversions = os.environ.get("SOYBEAN_MX_CONVERSIONS") or "exchanged"
+        if self.conversions == "local":
+            warnings.warn("SOYBEAN_MX_CONVERSIONS=local is there to measure: the devices exchange nothing, and all "
+                          "results are wrong.", RuntimeWarning, stacklevel=2)
         self._pins = user_pins.checked(pins or {}, "The argument pins")
         # The variable is for all blocks of a program: in each, only what it has is pinned.
         self._pins_of_any = user_pins.from_environment() if pins is None else {}
@@ -81,7 +86,8 @@ class _Settings:
 
     def lower_options(self) -> Dict[str, Any]:
         """What the lowering is asked for: GPUs copy while they compute."""
-        return {"order": self.order, "copy_engines": self.contexts[0].device_type == "gpu"}
+        return {"order": self.order, "copy_engines": self.contexts[0].device_type == "gpu",
+                "conversions": self.conversions}
 
 
 class _Tiling:

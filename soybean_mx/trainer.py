@@ -188,17 +188,21 @@ def _update_group(trainer: Trainer, optimizer, group: list) -> None:
     """Update some parameters' tiles, one device at a time.
 
     The optimizer keeps counts per parameter, and some keep other numbers (Nadam); each device's update starts from
-    what they were before the group, and the last one's result stays.
+    what they were before the group, and the last one's result stays. Where one context stands for several devices, its
+    tiles of a parameter are those of several.
     """
-    by_context: Dict[mx.Context, list] = {}
+    by_device: Dict[Tuple[mx.Context, int], list] = {}
     for index, data, gradients, states, layout in group:
+        held: Dict[mx.Context, int] = {}
         for position in range(len(data)):
-            by_context.setdefault(layout.context(position), []).append(
+            context = layout.context(position)
+            held[context] = held.get(context, -1) + 1
+            by_device.setdefault((context, held[context]), []).append(
                 (index, data[position], gradients[position], states[position]))
     device = trainer._contexts[0].device_id
     optimizer._set_current_context(device)
     before, counts = dict(optimizer.__dict__), dict(optimizer._index_update_count)
-    for items in by_context.values():
+    for items in by_device.values():
         optimizer.__dict__.update(before)
         optimizer._index_update_count.clear()
         optimizer._index_update_count.update(counts)

@@ -461,6 +461,23 @@ Json region_json(const Region& region, Json json) {
   return json;
 }
 
+Json fills_json(const ParallelGraph& graph) {
+  Json fills = Json::array();
+  size_t head = graph.heads.size() - graph.fills.size();
+  for (const int index : graph.fills) {
+    const ParallelNode& node = graph.nodes[static_cast<size_t>(index)];
+    Json json = Json::object();
+    json.set("name", Json(node.name));
+    json.set("device", Json(node.device));
+    json.set("shape", json_array(node.outputs[0].shape));
+    json.set("itemsize", Json(node.outputs[0].itemsize));
+    json.set("requires_grad", Json(node.requires_grad));
+    json.set("head", Json(static_cast<int>(head++)));
+    fills.push(std::move(json));
+  }
+  return fills;
+}
+
 }  // namespace
 
 ParallelGraph lower(const Program& program, const Plan& plan) {
@@ -504,6 +521,7 @@ Json lowered_json(const Program& program, const ParallelGraph& graph, const Sche
   out.set("bytes", bytes_json(t));
   out.set("messages", Json(t.messages));
   out.set("schedule", schedule_json(schedule));
+  if (!graph.fills.empty()) out.set("fills", fills_json(graph));
   return out;
 }
 

@@ -43,6 +43,7 @@ struct ParallelGraph {
   std::vector<Entry> heads;
   std::vector<Tile> variables;  // of the variable nodes, and of tiles that nothing reads
   std::vector<Tile> outputs;    // of the heads; `source` counts the program's results
+  std::vector<int> fills;       // variable nodes that stand for what other devices hold (local_fills.h)
 };
 
 // Appends a node: its first output. It gets a gradient where an input has one,

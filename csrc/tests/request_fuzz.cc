@@ -214,8 +214,10 @@ void run_case(const Json& request, unsigned long number) {
   if (kind == 0) call_rules(given);
   if (plan.empty()) return;
   const std::string lowered_plan = kind >= 2 ? mutate(Json::parse(plan), &random) : plan;
-  const Json order = Json::parse(R"({"order": "scheduled", "copy_engines": true, "timeline": true, "topology": null})");
-  call_lower(given, lowered_plan, below(20, &random) == 0 ? mutate(order, &random) : "{}");
+  Json lowering = Json::parse(R"({"order": "scheduled", "copy_engines": true, "timeline": true, "topology": null})");
+  if (below(2, &random) == 0) lowering.set("conversions", Json(below(2, &random) == 0 ? "local" : "exchanged"));
+  const bool mutated = below(20, &random) == 0;
+  call_lower(given, lowered_plan, mutated ? mutate(lowering, &random) : below(2, &random) == 0 ? lowering.text() : "{}");
 }
 
 }  // namespace
@@ -231,6 +233,7 @@ int main(int argc, char** argv) {
     CHECK(!plan.empty());
     CHECK(!call_lower(request.text(), plan, "{}").empty());
     CHECK(!call_lower(request.text(), plan, R"({"order": "serial", "copy_engines": true, "timeline": true})").empty());
+    CHECK(!call_lower(request.text(), plan, R"({"conversions": "local"})").empty());
   }
   print_calls = cases == 1;
   for (current_case = first; current_case < first + cases; ++current_case) {
