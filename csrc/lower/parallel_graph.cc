@@ -148,11 +148,11 @@ Json node_json(const ParallelNode& node) {
   return json;
 }
 
-// The nodes that make the states of a BatchNorm. MXNet does not take a state whose
-// node follows another device's, be it by a control dependency alone: these follow
-// nothing, and are run where BatchNorm needs them.
+constexpr size_t kFirstState = 3;
+
+}  // namespace
+
 std::vector<bool> state_makers(const ParallelGraph& graph) {
-  constexpr size_t kFirstState = 3;
   std::vector<bool> makers(graph.nodes.size(), false);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const ParallelNode& node = graph.nodes[i];
@@ -164,8 +164,6 @@ std::vector<bool> state_makers(const ParallelGraph& graph) {
   }
   return makers;
 }
-
-}  // namespace
 
 Entry append(ParallelGraph* graph, ParallelNode node) {
   for (const Entry& e : node.inputs) {
@@ -279,8 +277,6 @@ ParallelGraph with_dims_between_devices(const ParallelGraph& graph) {
 }
 
 std::string symbol_json(const ParallelGraph& graph) {
-  const std::vector<bool> free = state_makers(graph);
-  int last = -1;
   Json nodes = Json::array(), arguments = Json::array(), rows = Json::array(), heads = Json::array();
   int64_t row = 0;
   rows.push(Json(row));
@@ -288,10 +284,7 @@ std::string symbol_json(const ParallelGraph& graph) {
     const ParallelNode& node = graph.nodes[i];
     if (node.is_variable()) arguments.push(Json(static_cast<int>(i)));
     Json json = node_json(node);
-    if (!free[i]) {
-      if (last >= 0) json.set("control_deps", json_array({last}));
-      last = static_cast<int>(i);
-    }
+    if (i > 0) json.set("control_deps", json_array({static_cast<int64_t>(i) - 1}));
     nodes.push(std::move(json));
     row += static_cast<int64_t>(node.outputs.size());
     rows.push(Json(row));

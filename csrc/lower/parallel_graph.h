@@ -86,6 +86,11 @@ ParallelGraph with_local_sums(const ParallelGraph& graph);
 // MXNet cannot copy a tensor without dims between devices: it travels with one.
 ParallelGraph with_dims_between_devices(const ParallelGraph& graph);
 
+// The nodes that make the states of a BatchNorm, its inputs from the fourth on. MXNet does
+// not take a state whose node follows one that takes something from another device, be it by
+// a control dependency alone.
+std::vector<bool> state_makers(const ParallelGraph& graph);
+
 // The graph as text for MXNet to load. The order of `nodes` is fixed by control
 // dependencies: the variables, which are the arguments in the order in which their
 // gradients are asked for, and then the operators (lower/schedule.h).

@@ -560,6 +560,14 @@ Order list_schedule(const Step& step, const Order& serial) {
   return out;
 }
 
+// What makes the states of BatchNorms goes first, as nothing of another device may come
+// before it (state_makers()).
+std::vector<int> with_states_first(const ParallelGraph& graph, std::vector<int> nodes) {
+  const std::vector<bool> makers = state_makers(graph);
+  std::stable_partition(nodes.begin(), nodes.end(), [&](int n) { return makers[at(n)]; });
+  return nodes;
+}
+
 Simulation play(const Step& step, const Order& order) { return Engine(step, step.handed_over(order)).play(); }
 
 const char* kind_text(Kind kind) {
@@ -598,6 +606,7 @@ Order serial_order(const ParallelGraph& graph) {
   }
   std::stable_sort(order.arguments.begin(), order.arguments.end(),
                    [&](int a, int b) { return first_use[at(a)] > first_use[at(b)]; });
+  order.nodes = with_states_first(graph, std::move(order.nodes));
   return order;
 }
 
@@ -637,7 +646,9 @@ Schedule schedule(const ParallelGraph& graph, const Hardware& hardware, Ordering
   out.critical_path = critical_path(step);
   out.serial = out.scheduled = play(step, out.order);
   if (ordering == Ordering::kSerial) return out;
-  const Order serial = out.order, listed = list_schedule(step, serial);
+  const Order serial = out.order;
+  Order listed = list_schedule(step, serial);
+  listed.nodes = with_states_first(graph, std::move(listed.nodes));
   const double worthwhile = out.serial.seconds * (1 - kWorthwhile);
   for (const Order& order : {listed, Order{serial.nodes, listed.arguments}, Order{listed.nodes, serial.arguments}}) {
     const Simulation simulation = play(step, order);

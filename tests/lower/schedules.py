@@ -41,14 +41,10 @@ def graph_problems(lowered: Dict[str, Dict]) -> List[str]:
     problems, written = [], {}
     for order, item in lowered.items():
         nodes = nodes_of(item)
-        states = {source for node in nodes if node["op"] == "BatchNorm" for source, *_ in node["inputs"][3:]
-                  if nodes[source]["op"] != "null"}  # MXNet does not let them follow anything
-        chain = [i for i in range(len(nodes)) if i not in states]
-        before = dict(zip(chain[1:], ([i] for i in chain)))
         for i, node in enumerate(nodes):
             if any(source >= i for source, *_ in node["inputs"]):
                 problems.append(f"{order}: {node['name']} stands before what it takes")
-            if node.get("control_deps", []) != before.get(i, []):
+            if node.get("control_deps", []) != ([i - 1] if i else []):
                 problems.append(f"{order}: {node['name']} does not follow the node before it")
         written[order] = {n["name"]: (n["op"], n["attrs"], [(nodes[i]["name"], k) for i, k, *_ in n["inputs"]])
                           for n in nodes}
