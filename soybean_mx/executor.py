@@ -7,6 +7,7 @@ engine; nothing waits on the host.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -16,6 +17,7 @@ from mxnet.base import _LIB, c_handle_array, check_call
 from mxnet.ndarray import NDArray
 
 from soybean_mx import regions as tiles_of
+from soybean_mx.clean_copies import cleaned, cleaning
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
 from soybean_mx.regions import Region, Shape, empty
@@ -146,7 +148,8 @@ class BoundGraph:
 
     def forward(self) -> None:
         """Queue the forward pass."""
-        check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
+        with cleaning():
+            check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
 
     def gather_outputs(self, shapes: Sequence[Shape], context: mx.Context) -> List[NDArray]:
         """Queue copies of the outputs into new whole arrays.
@@ -187,7 +190,8 @@ class BoundGraph:
             heads.append(self._zero_head(position) if gradient is None else tiles_of.view(gradient, region))
         heads.extend(self._zero_head(position) for position in range(len(heads), len(self.outputs)))
         self._fence()
-        self._executor.backward(heads, is_train=train_mode)
+        with cleaning():
+            self._executor.backward(heads, is_train=train_mode)
         self._fence()
 
     def _zero_head(self, position: int) -> NDArray:
@@ -302,20 +306,34 @@ def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDA
     return executor
 
 
+@functools.lru_cache(maxsize=None)
+def copies_are_clean() -> bool:
+    """Whether MXNet's copies between CPU contexts are repaired (soybean_mx/clean_copies.py), found out by making one."""
+    source = mx.sym.var("source", attr={"__ctx_group__": "source"})
+    target = mx.sym.identity(source, attr={"__ctx_group__": "target"})
+    executor = target.bind(mx.cpu(0), [mx.nd.zeros((1,), ctx=mx.cpu(0))], grad_req="null",
+                           group2ctx={"source": mx.cpu(0), "target": mx.cpu(1)})
+    before = cleaned()
+    with cleaning():
+        check_call(_LIB.MXExecutorForward(executor.handle, ctypes.c_int(0)))
+    return cleaned() > before
+
+
 @contextmanager
 def _bind_environment(contexts: Sequence[mx.Context], inference: bool):
     """Settings that MXNet reads while it binds.
 
     Several devices: operators are not run in bulk, as a copy that another device waits for would wait for the whole
-    bulk. CPU contexts, which crash or fail otherwise: with oneDNN, memory that the planner reuses across them can keep
-    a stale layout, so reuse is restricted to arrays of the same size; and oneDNN's fused subgraphs, used for inference,
-    cannot infer shapes over contexts.
+    bulk. CPU contexts, which crash or fail otherwise: with oneDNN, memory that tensors share keeps a stale layout when
+    a copy from another context is written into it, so no memory is shared where that is not repaired; and oneDNN's
+    fused subgraphs, used for inference, cannot infer shapes over contexts.
     """
     settings = {}
     if len(contexts) > 1:
         settings.update(MXNET_EXEC_BULK_EXEC_TRAIN="0", MXNET_EXEC_BULK_EXEC_INFERENCE="0")
     if contexts[0].device_type == "cpu":
-        settings["NNVM_EXEC_MATCH_RANGE"] = "0"
+        if len(contexts) > 1 and not copies_are_clean():
+            settings["NNVM_EXEC_MATCH_RANGE"] = "0"
         if inference:
             settings["MXNET_SUBGRAPH_BACKEND"] = "NONE"
     before = {name: os.environ.get(name) for name in settings}
