@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
-from mxnet.base import _LIB, c_handle_array, check_call
+from mxnet.base import _LIB, NDArrayHandle, c_handle_array, check_call
 from mxnet.ndarray import NDArray
 
 from soybean_mx import regions as tiles_of
 from soybean_mx.clean_copies import cleaned, cleaning
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
+from soybean_mx.recomputation import with_recomputation
 from soybean_mx.regions import Region, Shape, empty
 
 # At most this many arrays in one multi_sgd_update (the operator's own limit is 60).
@@ -52,14 +53,19 @@ class Program:
         Whether the graph runs in training mode.
     gradients : set of str
         The serial variables whose gradient is wanted. Empty for inference.
+    recompute : bool
+        Whether the backward pass computes activations again instead of keeping them.
     """
 
-    def __init__(self, lowered: Dict[str, Any], contexts: Sequence[mx.Context], training: bool, gradients: Set[str]):
+    def __init__(self, lowered: Dict[str, Any], contexts: Sequence[mx.Context], training: bool, gradients: Set[str],
+                 recompute: bool = False):
         self.contexts = list(contexts)
         self.training = training
         self.gradients = set(gradients)
         self.random = is_random(lowered["symbol"], training)
-        self.symbol = mx.sym.load_json(lowered["symbol"])
+        text = lowered["symbol"]
+        self.recompute = recompute and training and bool(gradients)
+        self.symbol = mx.sym.load_json(with_recomputation(text) if self.recompute else text)
         self.slots = [Slot(item["name"], item["source"], item["device"], Region.of(item))
                       for item in lowered["variables"]]
         self.outputs = [(item["index"], item["device"], Region.of(item)) for item in lowered["outputs"]]
@@ -205,6 +211,16 @@ class BoundGraph:
         whole = empty(shape, context, tiles[0].dtype)
         tiles_of.gather_sum(tiles, regions, whole)
         return whole
+
+    def input_arrays(self) -> List[NDArray]:
+        """The arrays that it holds for the block's inputs and outputs: input tiles, their gradients, zero gradients."""
+        held = [*self._input_tiles.values(), *self._input_gradients.values()]
+        return [tile for tiles in held for _, tile in tiles] + list(self._zero_heads.values())
+
+    def watch(self, written: Callable[[NDArray], None]) -> None:
+        """Show each array that an operator is about to write, in every run from now on."""
+        # MXNet hands over an array of its own making, which is ours to free.
+        self._executor.set_monitor_callback(lambda _, handle: written(NDArray(NDArrayHandle(handle), writable=False)))
 
     def update_statistics(self, tiles: Callable[[str, int, Region], NDArray]) -> None:
         """Queue the movement of auxiliary states towards the statistics of the batch.

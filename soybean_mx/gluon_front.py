@@ -13,7 +13,7 @@ import json
 import os
 import warnings
 from collections import OrderedDict
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
 from mxnet import autograd
@@ -33,7 +33,7 @@ from soybean_mx.parameters import Cut, Layout
 from soybean_mx.regions import Region, Shape, legacy, like
 
 BACKEND = "soybean_mx"
-_OPTIONS = ("devices", "strategy", "pins", "batch_norm")
+_OPTIONS = ("devices", "strategy", "pins", "batch_norm", "recompute")
 # Call signatures (input shapes and modes) of a block that keep an executor.
 _MAX_SIGNATURES = 16
 
@@ -48,12 +48,15 @@ class BlockError(ValueError):
 class _Settings:
     """How one block is to be tiled."""
 
-    def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None):
+    def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None, recompute=None):
         if devices is None and _default_devices is not None:
             devices = _default_devices
         self.contexts = device_contexts(devices)
         self.strategy = strategy or os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal"
         self.batch_norm = batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM") or "exact"
+        if recompute is None:
+            recompute = os.environ.get("SOYBEAN_MX_RECOMPUTE", "0") not in ("", "0")
+        self.recompute = bool(recompute)
         self._pins = user_pins.checked(pins or {}, "The argument pins")
         # The variable is for all blocks of a program: in each, only what it has is pinned.
         self._pins_of_any = user_pins.from_environment() if pins is None else {}
@@ -147,6 +150,7 @@ class TiledGraph:
         self._auxiliary = set(symbol.list_auxiliary_states())
         self._names = {node["name"] for node in json.loads(symbol.tojson())["nodes"]}
         self._signatures: "OrderedDict[tuple, _Signature]" = OrderedDict()
+        self._watcher: Optional[Callable[[BoundGraph], None]] = None
 
     def __deepcopy__(self, memo):
         return None  # a copied block traces and plans anew
@@ -157,6 +161,13 @@ class TiledGraph:
     def parameters_changed(self) -> None:
         """Forget the executors: they are bound to arrays that the parameters no longer hold."""
         self._signatures.clear()
+
+    def watch(self, bound: Optional[Callable[[BoundGraph], None]]) -> None:
+        """Release the executors that no recorded call holds, and show the new ones from now on; None: no longer."""
+        self._watcher = bound
+        for signature in self._signatures.values():
+            signature.bound -= len(signature.free)
+            signature.free.clear()
 
     def __call__(self, *arrays: NDArray) -> List[NDArray]:
         """Run on whole arrays, one per input, all on one device; the outputs are on that device too."""
@@ -205,7 +216,13 @@ class TiledGraph:
             return signature.free.pop()
         tiles = {name: Tiles.of(parameter) for name, parameter in self._parameters.items()}
         signature.bound += 1
-        return BoundGraph(signature.program, signature.inputs, tiles)
+        return self._bound(signature.program, signature.inputs, tiles)
+
+    def _bound(self, program: Program, inputs, tiles: Dict[str, Tiles]) -> BoundGraph:
+        bound = BoundGraph(program, inputs, tiles)
+        if self._watcher is not None:
+            self._watcher(bound)
+        return bound
 
     @staticmethod
     def _move_statistics(signature: _Signature, bound: BoundGraph) -> None:
@@ -231,7 +248,7 @@ class TiledGraph:
         signature = _Signature(program, plan, call)
         cuts = self._cuts(program, bool(gradients))
         tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}
-        bound = BoundGraph(program, call.inputs, tiles)
+        bound = self._bound(program, call.inputs, tiles)
         for cut in cuts.values():
             cut.commit()
         self._remember_tilings(plan, provisional=not gradients)
@@ -258,7 +275,8 @@ class TiledGraph:
             tensors = core.plan(training, self.settings.plan_options(pins, self._names))["tensors"]
             pins.update({name: tensors[name] for name in undecided if name in tensors})
         plan = core.plan(graph, self.settings.plan_options(pins, self._names))
-        return plan, Program(core.lower(graph, plan), self.settings.contexts, call.training, gradients)
+        return plan, Program(core.lower(graph, plan), self.settings.contexts, call.training, gradients,
+                             self.settings.recompute)
 
     def _pins(self, deciding: bool) -> Dict[str, List[str]]:
         """The tilings of parameters that are decided."""
