@@ -2,7 +2,8 @@
 
 With it, tensors of a graph that runs over several CPU contexts may share memory one after the other; without it, each
 needs memory of its own. It takes the place of one of MXNet's functions, so it must be loaded before MXNet is:
-:func:`preload`, by the start-up hook. Where that comes too late, MXNet runs as it is, and :func:`cleaning` does nothing.
+:func:`preload`, by the start-up hook. Where that comes too late, MXNet runs as it is, and :class:`cleaning` does
+nothing.
 """
 from __future__ import annotations
 

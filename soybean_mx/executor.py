@@ -324,7 +324,7 @@ def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDA
 
 @functools.lru_cache(maxsize=None)
 def copies_are_clean() -> bool:
-    """Whether MXNet's copies between CPU contexts are repaired (soybean_mx/clean_copies.py), found out by making one."""
+    """Whether MXNet's copies between CPU contexts are repaired (soybean_mx.clean_copies), found out by making one."""
     source = mx.sym.var("source", attr={"__ctx_group__": "source"})
     target = mx.sym.identity(source, attr={"__ctx_group__": "target"})
     executor = target.bind(mx.cpu(0), [mx.nd.zeros((1,), ctx=mx.cpu(0))], grad_req="null",

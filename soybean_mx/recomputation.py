@@ -25,6 +25,10 @@ from soybean_mx.graph import draws
 
 Node = Dict[str, Any]
 
+# Operators that do nothing where nobody reads their output, as with a mirrored one at the end of a segment. Others may
+# refuse to run then: Convolution and Embedding do.
+_INDIFFERENT = {"Activation", "relu", "sigmoid", "tanh", "elemwise_add", "elemwise_mul", "elemwise_sub", "_plus_scalar",
+                "_mul_scalar", "_minus_scalar", "_div_scalar"}
 # Around an even division of the graph, the part of a segment in which the place with the fewest tensors is sought.
 _SLACK = 0.5
 
@@ -49,7 +53,8 @@ def with_recomputation(symbol: str) -> str:
     fixed = _fixed(nodes)
     saved = {source for index in operators for source, *_ in nodes[index]["inputs"]
              if source in segment and source not in fixed and segment[source] != segment[index]}
-    return json.dumps(_marked(graph, fixed, saved))
+    fixed |= _refusing(nodes, fixed, saved)
+    return json.dumps(_marked(graph, fixed, saved - fixed))
 
 
 def _device(node: Node) -> str:
@@ -65,6 +70,19 @@ def _fixed(nodes: List[Node]) -> Set[int]:
         for source, *_ in node["inputs"]:
             if _device(nodes[source]) != _device(node):
                 result.update((source, index))
+    return result
+
+
+def _refusing(nodes: List[Node], fixed: Set[int], saved: Set[int]) -> Set[int]:
+    """The operators that would be mirrored for nobody to read, and cannot be."""
+    read, result = set(), set()  # by mirrored nodes
+    for index in reversed(range(len(nodes))):
+        node = nodes[index]
+        unread = index in saved or index not in read
+        if unread and index not in fixed and node["op"] not in _INDIFFERENT:
+            result.add(index)
+        elif index not in fixed:
+            read.update(source for source, *_ in node["inputs"])
     return result
 
 
@@ -138,7 +156,7 @@ def _marked(graph: Dict[str, Any], fixed: Set[int], saved: Set[int]) -> Dict[str
             node["control_deps"] = order
         new.append(node)
         for output in sorted(outputs_read[index]) if index in saved else ():
-            new.append({"op": "_copy", "name": f"{node['name']}~saved{output}", "inputs": [[position[index], output, 0]],
-                        "attrs": {"__ctx_group__": _device(node)}})
+            new.append({"op": "_copy", "name": f"{node['name']}~saved{output}",
+                        "inputs": [[position[index], output, 0]], "attrs": {"__ctx_group__": _device(node)}})
     return {"nodes": new, "arg_nodes": [position[index] for index in graph["arg_nodes"]],
             "heads": [[position[source], *rest] for source, *rest in graph["heads"]], "attrs": graph["attrs"]}

@@ -1,4 +1,4 @@
-"""What devices hold: measured against what must be there, against MXNet's profiler, and against the plan; recomputation."""
+"""What devices hold, against what must be there, MXNet's profiler and the plan; and recomputation."""
 from __future__ import annotations
 
 import json
@@ -127,8 +127,8 @@ np.savez(sys.argv[3], *[p.data().asnumpy() for p in parameters(net)])
 def test_recomputation_changes_nothing_but_memory(tmp_path, devices):
     import numpy as np
 
-    kept, again = (json.loads(run_child(RECOMPUTED, [devices, recompute, tmp_path / f"{recompute}.npz"]).splitlines()[-1])
-                   for recompute in "01")
+    printed = [run_child(RECOMPUTED, [devices, recompute, tmp_path / f"{recompute}.npz"]) for recompute in "01"]
+    kept, again = (json.loads(text.splitlines()[-1]) for text in printed)
     assert again["losses"] == pytest.approx(kept["losses"], rel=1e-4)  # dropout draws once, and the same
     first, second = (np.load(tmp_path / f"{recompute}.npz") for recompute in "01")
     for name in first.files:
@@ -154,5 +154,5 @@ print(bound.program.recompute, "_mirror" in bound._executor.debug_str())
     ("data = samples(8, 10)\n_, net = pair(mlp(), data, devices='cpu:2')\nnet(data)\nmemory.measure(net, lambda: None)",
      "ran no tiled block")])
 def test_what_cannot_be_measured(source, said):
-    program = SETUP + "try:\n" + re.sub("(?m)^", "    ", source) + "\nexcept gluon_front.BlockError as error:\n    print(error)\n"
-    assert said in run_child(program)
+    attempt = "try:\n" + re.sub("(?m)^", "    ", source)
+    assert said in run_child(f"{SETUP}{attempt}\nexcept gluon_front.BlockError as error:\n    print(error)\n")
