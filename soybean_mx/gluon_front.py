@@ -479,7 +479,8 @@ def _hybridize(self, active=True, backend=None, clear=True, *args, **kwargs):
     Its options: ``devices``, a list of contexts or a text such as ``"cpu:8"``; ``strategy``, a name that the planner
     knows (``"optimal"``); ``pins``, what is fixed of the plan, by patterns on the names of tensors and operators
     (:mod:`soybean_mx.pins`; default: ``$SOYBEAN_MX_PINS``); ``batch_norm``, ``"exact"`` or
-    ``"local"``.
+    ``"local"``; ``recompute``, whether the backward pass computes activations again instead of keeping them (default:
+    ``$SOYBEAN_MX_RECOMPUTE``).
     """
     self._soybean_has_parameters = None
     if backend != BACKEND:
