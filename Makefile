@@ -52,4 +52,4 @@ $(INSTALLED): $(REQUIREMENTS)
 	touch $@
 
 clean:
-	rm -rf build dist $(VENV) *.egg-info soybean_mx/libsoybean_mx.so
+	rm -rf build dist $(VENV) *.egg-info soybean_mx/libsoybean_mx*.so

@@ -1,4 +1,4 @@
-"""Builds the wheel: CMake compiles the library, and the start-up hook goes to the root of site-packages."""
+"""Builds the wheel: CMake compiles the libraries, and the start-up hook goes to the root of site-packages."""
 from __future__ import annotations
 
 import os
@@ -14,15 +14,16 @@ from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-LIBRARY = "libsoybean_mx.so"
+# Each is a target of CMakeLists.txt, without the "lib".
+LIBRARIES = ("libsoybean_mx", "libsoybean_mx_copies")
 HOOK = "soybean_mx.pth"
 
 
 class BuildLibrary(build_ext):
-    """Drives CMake. The library is bound with ctypes, so it is named and tagged as no extension module of Python is."""
+    """Drives CMake. The libraries are bound with ctypes, so they are named and tagged as no extension module is."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        return os.path.join(*fullname.split(".")[:-1], LIBRARY)
+        return os.path.join(*fullname.split(".")) + ".so"
 
     def build_extension(self, ext: Extension) -> None:
         output = Path(self.get_ext_fullpath(ext.name)).resolve().parent
@@ -33,7 +34,7 @@ class BuildLibrary(build_ext):
             [cmake, "-S", str(ROOT), "-B", str(build_folder), f"-DMXNET_DIR={_mxnet_folder()}",
              f"-DSOYBEAN_OUTPUT_DIR={output}", "-DSOYBEAN_TESTS=OFF"], check=True, env=environment)
         subprocess.run([cmake, "--build", str(build_folder), "--parallel", str(self.parallel or os.cpu_count() or 1),
-                        "--target", "soybean_mx"], check=True, env=environment)
+                        "--target", ext.name.split(".")[-1][len("lib"):]], check=True, env=environment)
 
 
 class CopyHook(Command):
@@ -94,6 +95,6 @@ def _mxnet_folder() -> str:
 
 setup(
     license="Apache-2.0",
-    ext_modules=[Extension("soybean_mx.libsoybean_mx", sources=[])],
+    ext_modules=[Extension(f"soybean_mx.{name}", sources=[]) for name in LIBRARIES],
     cmdclass={"build": BuildAll, "build_ext": BuildLibrary, "copy_hook": CopyHook, "bdist_wheel": AnyPythonWheel},
 )

@@ -7,17 +7,20 @@ engine; nothing waits on the host.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
-from mxnet.base import _LIB, c_handle_array, check_call
+from mxnet.base import _LIB, NDArrayHandle, c_handle_array, check_call
 from mxnet.ndarray import NDArray
 
 from soybean_mx import regions as tiles_of
+from soybean_mx.clean_copies import cleaned, cleaning
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
+from soybean_mx.recomputation import with_recomputation
 from soybean_mx.regions import Region, Shape, empty
 
 # At most this many arrays in one multi_sgd_update (the operator's own limit is 60).
@@ -61,14 +64,19 @@ class Program:
         Whether the graph runs in training mode.
     gradients : set of str
         The serial variables whose gradient is wanted. Empty for inference.
+    recompute : bool
+        Whether the backward pass computes activations again instead of keeping them.
     """
 
-    def __init__(self, lowered: Dict[str, Any], contexts: Sequence[mx.Context], training: bool, gradients: Set[str]):
+    def __init__(self, lowered: Dict[str, Any], contexts: Sequence[mx.Context], training: bool, gradients: Set[str],
+                 recompute: bool = False):
         self.contexts = list(contexts)
         self.training = training
         self.gradients = set(gradients)
         self.random = is_random(lowered["symbol"], training)
-        self.symbol = mx.sym.load_json(lowered["symbol"])
+        text = lowered["symbol"]
+        self.recompute = recompute and training and bool(gradients)
+        self.symbol = mx.sym.load_json(with_recomputation(text) if self.recompute else text)
         self.slots = [Slot(item["name"], item["source"], item["device"], Region.of(item))
                       for item in lowered["variables"]]
         self.outputs = [(item["index"], item["device"], Region.of(item)) for item in lowered["outputs"]]
@@ -160,7 +168,8 @@ class BoundGraph:
 
     def forward(self) -> None:
         """Queue the forward pass."""
-        check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
+        with cleaning():
+            check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
 
     def gather_outputs(self, shapes: Sequence[Shape], context: mx.Context) -> List[NDArray]:
         """Queue copies of the outputs into new whole arrays.
@@ -201,7 +210,8 @@ class BoundGraph:
             heads.append(self._zero_head(position) if gradient is None else tiles_of.view(gradient, region))
         heads.extend(self._zero_head(position) for position in range(len(heads), len(self.outputs)))
         self._fence()
-        self._executor.backward(heads, is_train=train_mode)
+        with cleaning():
+            self._executor.backward(heads, is_train=train_mode)
         self._fence()
 
     def _zero_head(self, position: int) -> NDArray:
@@ -215,6 +225,16 @@ class BoundGraph:
         whole = empty(shape, context, tiles[0].dtype)
         tiles_of.gather_sum(tiles, regions, whole)
         return whole
+
+    def input_arrays(self) -> List[NDArray]:
+        """The arrays that it holds for the block's inputs and outputs: input tiles, their gradients, zero gradients."""
+        held = [*self._input_tiles.values(), *self._input_gradients.values()]
+        return [tile for tiles in held for _, tile in tiles] + list(self._zero_heads.values())
+
+    def watch(self, written: Callable[[NDArray], None]) -> None:
+        """Show each array that an operator is about to write, in every run from now on."""
+        # MXNet hands over an array of its own making, which is ours to free.
+        self._executor.set_monitor_callback(lambda _, handle: written(NDArray(NDArrayHandle(handle), writable=False)))
 
     def update_statistics(self, tiles: Callable[[str, int, Region], NDArray]) -> None:
         """Queue the movement of auxiliary states towards the statistics of the batch.
@@ -343,20 +363,34 @@ def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDA
     return executor
 
 
+@functools.lru_cache(maxsize=None)
+def copies_are_clean() -> bool:
+    """Whether MXNet's copies between CPU contexts are repaired (soybean_mx.clean_copies), found out by making one."""
+    source = mx.sym.var("source", attr={"__ctx_group__": "source"})
+    target = mx.sym.identity(source, attr={"__ctx_group__": "target"})
+    executor = target.bind(mx.cpu(0), [mx.nd.zeros((1,), ctx=mx.cpu(0))], grad_req="null",
+                           group2ctx={"source": mx.cpu(0), "target": mx.cpu(1)})
+    before = cleaned()
+    with cleaning():
+        check_call(_LIB.MXExecutorForward(executor.handle, ctypes.c_int(0)))
+    return cleaned() > before
+
+
 @contextmanager
 def _bind_environment(contexts: Sequence[mx.Context], inference: bool):
     """Settings that MXNet reads while it binds.
 
     Several devices: operators are not run in bulk, as a copy that another device waits for would wait for the whole
-    bulk. CPU contexts, which crash or fail otherwise: with oneDNN, memory that the planner reuses across them can keep
-    a stale layout, so reuse is restricted to arrays of the same size; and oneDNN's fused subgraphs, used for inference,
-    cannot infer shapes over contexts.
+    bulk. CPU contexts, which crash or fail otherwise: with oneDNN, memory that tensors share keeps a stale layout when
+    a copy from another context is written into it, so no memory is shared where that is not repaired; and oneDNN's
+    fused subgraphs, used for inference, cannot infer shapes over contexts.
     """
     settings = {}
     if len(set(contexts)) > 1:
         settings.update(MXNET_EXEC_BULK_EXEC_TRAIN="0", MXNET_EXEC_BULK_EXEC_INFERENCE="0")
     if contexts[0].device_type == "cpu":
-        settings["NNVM_EXEC_MATCH_RANGE"] = "0"
+        if len(contexts) > 1 and not copies_are_clean():
+            settings["NNVM_EXEC_MATCH_RANGE"] = "0"
         if inference:
             settings["MXNET_SUBGRAPH_BACKEND"] = "NONE"
     before = {name: os.environ.get(name) for name in settings}

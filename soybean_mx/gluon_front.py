@@ -13,7 +13,7 @@ import json
 import os
 import warnings
 from collections import OrderedDict
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
 from mxnet import autograd
@@ -34,7 +34,7 @@ from soybean_mx.parameters import Cut, Layout
 from soybean_mx.regions import Region, Shape, legacy, like
 
 BACKEND = "soybean_mx"
-_OPTIONS = ("devices", "strategy", "pins", "batch_norm")
+_OPTIONS = ("devices", "strategy", "pins", "batch_norm", "recompute")
 # Call signatures (input shapes and modes) of a block that keep an executor.
 _MAX_SIGNATURES = 16
 
@@ -49,7 +49,7 @@ class BlockError(ValueError):
 class _Settings:
     """How one block is to be tiled."""
 
-    def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None):
+    def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None, recompute=None):
         if devices is None and _default_devices is not None:
             devices = _default_devices
         self.contexts = with_tiles(device_contexts(devices), os.environ.get(TILES_VARIABLE))
@@ -61,6 +61,9 @@ class _Settings:
         if self.conversions == "local":
             warnings.warn("SOYBEAN_MX_CONVERSIONS=local is there to measure: the devices exchange nothing, and all "
                           "results are wrong.", RuntimeWarning, stacklevel=2)
+        if recompute is None:
+            recompute = os.environ.get("SOYBEAN_MX_RECOMPUTE", "0") not in ("", "0")
+        self.recompute = bool(recompute)
         self._pins = user_pins.checked(pins or {}, "The argument pins")
         # The variable is for all blocks of a program: in each, only what it has is pinned.
         self._pins_of_any = user_pins.from_environment() if pins is None else {}
@@ -159,6 +162,7 @@ class TiledGraph:
         self._auxiliary = set(symbol.list_auxiliary_states())
         self._names = {node["name"] for node in json.loads(symbol.tojson())["nodes"]}
         self._signatures: "OrderedDict[tuple, _Signature]" = OrderedDict()
+        self._watcher: Optional[Callable[[BoundGraph], None]] = None
 
     def __deepcopy__(self, memo):
         return None  # a copied block traces and plans anew
@@ -169,6 +173,13 @@ class TiledGraph:
     def parameters_changed(self) -> None:
         """Forget the executors: they are bound to arrays that the parameters no longer hold."""
         self._signatures.clear()
+
+    def watch(self, bound: Optional[Callable[[BoundGraph], None]]) -> None:
+        """Release the executors that no recorded call holds, and show the new ones from now on; None: no longer."""
+        self._watcher = bound
+        for signature in self._signatures.values():
+            signature.bound -= len(signature.free)
+            signature.free.clear()
 
     def __call__(self, *arrays: NDArray) -> List[NDArray]:
         """Run on whole arrays, one per input, all on one device; the outputs are on that device too."""
@@ -217,7 +228,13 @@ class TiledGraph:
             return signature.free.pop()
         tiles = {name: Tiles.of(parameter) for name, parameter in self._parameters.items()}
         signature.bound += 1
-        return BoundGraph(signature.program, signature.inputs, tiles)
+        return self._bound(signature.program, signature.inputs, tiles)
+
+    def _bound(self, program: Program, inputs, tiles: Dict[str, Tiles]) -> BoundGraph:
+        bound = BoundGraph(program, inputs, tiles)
+        if self._watcher is not None:
+            self._watcher(bound)
+        return bound
 
     @staticmethod
     def _move_statistics(signature: _Signature, bound: BoundGraph) -> None:
@@ -243,7 +260,7 @@ class TiledGraph:
         signature = _Signature(program, plan, call)
         cuts = self._cuts(program, bool(gradients))
         tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}
-        bound = BoundGraph(program, call.inputs, tiles)
+        bound = self._bound(program, call.inputs, tiles)
         for cut in cuts.values():
             cut.commit()
         self._remember_tilings(plan, provisional=not gradients)
@@ -272,7 +289,7 @@ class TiledGraph:
             pins.update({name: tensors[name] for name in undecided if name in tensors})
         plan = core.plan(graph, self.settings.plan_options(pins, self._names))
         lowered = core.lower(graph, plan, self.settings.lower_options())
-        return plan, Program(lowered, self.settings.contexts, call.training, gradients)
+        return plan, Program(lowered, self.settings.contexts, call.training, gradients, self.settings.recompute)
 
     def _pins(self, deciding: bool) -> Dict[str, List[str]]:
         """The tilings of parameters that are decided."""
@@ -475,7 +492,8 @@ def _hybridize(self, active=True, backend=None, clear=True, *args, **kwargs):
     Its options: ``devices``, a list of contexts or a text such as ``"cpu:8"``; ``strategy``, a name that the planner
     knows (``"optimal"``); ``pins``, what is fixed of the plan, by patterns on the names of tensors and operators
     (:mod:`soybean_mx.pins`; default: ``$SOYBEAN_MX_PINS``); ``batch_norm``, ``"exact"`` or
-    ``"local"``.
+    ``"local"``; ``recompute``, whether the backward pass computes activations again instead of keeping them (default:
+    ``$SOYBEAN_MX_RECOMPUTE``).
     """
     self._soybean_has_parameters = None
     if backend != BACKEND:

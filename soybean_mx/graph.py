@@ -123,7 +123,7 @@ def is_random(graph_json: str, training: bool) -> bool:
     bool
         True when in doubt.
     """
-    return any(_draws(node, training) for node in _all_nodes(json.loads(graph_json)))
+    return any(draws(node, training) for node in _all_nodes(json.loads(graph_json)))
 
 
 def _all_nodes(graph: Dict[str, Any]) -> Iterable[Dict[str, Any]]:
@@ -133,7 +133,8 @@ def _all_nodes(graph: Dict[str, Any]) -> Iterable[Dict[str, Any]]:
             yield from _all_nodes(subgraph)
 
 
-def _draws(node: Dict[str, Any], training: bool) -> bool:
+def draws(node: Dict[str, Any], training: bool) -> bool:
+    """Whether a node of a symbol's JSON draws random numbers; True when in doubt."""
     operator, attributes = node["op"], node.get("attrs", {})
     if operator in ("Dropout", "_npx_dropout"):
         return training or attributes.get("mode") == "always"

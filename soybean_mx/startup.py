@@ -5,7 +5,8 @@ Python process in whose environment ``SOYBEAN_MX`` is set. Nothing is imported b
 program imports MXNet. Then, in this order,
 
 1. before MXNet loads, ``SOYBEAN_MX_DEVICES`` is parsed, the environment variables that MXNet reads once at its start
-   are given values where the user has set none, and NVIDIA's libraries are loaded for MXNet's CUDA build;
+   are given values where the user has set none, NVIDIA's libraries are loaded for MXNet's CUDA build, and the one that
+   repairs copies between CPU contexts;
 2. after it has loaded, ``soybean_mx.gluon_front.install(contexts)`` patches Gluon. Without ``SOYBEAN_MX`` there are no
    contexts, and only the blocks that are hybridized with ``backend="soybean_mx"`` are concerned.
 
@@ -22,13 +23,13 @@ import sys
 import warnings
 from typing import List, Optional, Set
 
-from soybean_mx import cuda_libraries
+from soybean_mx import clean_copies, cuda_libraries
 from soybean_mx.devices import VARIABLE, Device, DeviceError, contexts, devices_from_environment
 
 # Modules of this package that do not import MXNet, so may be imported before it and at any time.
 _LIGHT = {"soybean_mx." + name for name in (
-    "startup", "devices", "cuda_libraries", "cli", "__main__", "files", "pins", "plan_command", "plan_report",
-    "topology", "topology_command")}
+    "startup", "devices", "cuda_libraries", "clean_copies", "cli", "__main__", "files", "pins", "plan_command",
+    "plan_report", "topology", "topology_command")}
 
 
 def install() -> None:
@@ -129,6 +130,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         except DeviceError as error:
             _stop(error)
         cuda_libraries.preload()
+        clean_copies.preload()
 
     def patch_when_ready(self) -> None:
         if self._patched or self._half_imported or "mxnet" not in sys.modules:

@@ -115,6 +115,10 @@ class _TiledStates:
         updater.states[index] = _whole(states, layout, trainer._contexts[0])
         updater.states_synced[index] = False
 
+    def held(self, index: int) -> List[Any]:
+        """The states of a parameter's tiles; none where there are none yet."""
+        return self._held[index][1] if index in self._held else []
+
     def whole(self, context: mx.Context) -> Dict[int, Any]:
         """MXNet's whole states of all parameters held here."""
         return {index: _whole(states, layout, context) for index, (layout, states) in self._held.items()}
@@ -126,6 +130,32 @@ class _TiledStates:
     def clear(self) -> None:
         """Forget all."""
         self._held.clear()
+
+
+def state_arrays(trainer: Trainer, parameters: Sequence[TiledParameter]) -> List[NDArray]:
+    """The tiles of the optimizer's states of some parameters, as far as the trainer has made them.
+
+    Parameters
+    ----------
+    trainer : mxnet.gluon.Trainer
+        The trainer.
+    parameters : sequence of TiledParameter
+        The parameters.
+
+    Returns
+    -------
+    list of NDArray
+        All arrays of all states.
+    """
+    wanted = {parameter.name for parameter in parameters}
+    return [array for index in _states_of(trainer).indices() if trainer._params[index].name in wanted
+            for state in _states_of(trainer).held(index) for array in _arrays(state)]
+
+
+def _arrays(state: Any) -> List[NDArray]:
+    if isinstance(state, NDArray):
+        return [state]
+    return [array for part in state for array in _arrays(part)] if isinstance(state, (list, tuple)) else []
 
 
 def _cut(state: Any, layout: Layout, parameter: TiledParameter) -> List[Any]:

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "search/halo.h"
+#include "search/kept.h"
+#include "search/pool.h"
 
 namespace soybean {
 namespace {
@@ -14,7 +16,8 @@ constexpr int kCountedDevices = 64;
 class Evaluator {
  public:
   Evaluator(const Space& space, const Plan& plan, const Pricing& pricing, KnownConversions* known)
-      : space_(space), plan_(plan), pricing_(pricing), levelled_(space.mesh().by_level()), known_(*known) {}
+      : space_(space), plan_(plan), pricing_(pricing), levelled_(space.mesh().by_level()),
+        kept_(space.program()), known_(*known) {}
 
   Evaluation run() {
     const auto& nodes = space_.graph().nodes();
@@ -27,6 +30,8 @@ class Evaluator {
       }
       for (size_t k = 0; k < nodes[i].outputs.size(); ++k) uses({node, static_cast<int>(k)});
     }
+    Memory& m = out_.memory;
+    m.workspace = std::max<int64_t>(0, pooled_bytes(space_, plan_, kept_) - m.activations - m.conversions);
     return std::move(out_);
   }
 
@@ -47,25 +52,18 @@ class Evaluator {
     const Rule& rule = program.rules[static_cast<size_t>(node)];
     const OperatorCuts& cuts = plan_.operators[static_cast<size_t>(node)];
     const Node& n = space_.graph().node(node);
-    int64_t outputs = 0;
     for (size_t k = 0; k < n.outputs.size(); ++k) {
       const Entry e{node, static_cast<int>(k)};
       const Tiling made = output_tiling(rule, k, cuts);
-      outputs += tile_bytes(space_.mesh(), n.outputs[k], made);
+      if (kept_.has_kept_memory(e)) out_.memory.activations += tile_bytes(space_.mesh(), n.outputs[k], made);
       if (!space_.uses(e).empty()) convert(e, made, plan_.tensors.at(e), -1, -1);
     }
-    out_.memory.activations += outputs;
     const Cost halo = halo_cost(program, space_.mesh(), node, cuts);
     const int ways = halo_ways(program, node);
     out_.halo_bytes += halo.bytes * ways;
     out_.forward_bytes += halo.bytes;
     out_.backward_bytes += halo.bytes * (ways - 1);
     out_.messages += halo.messages;
-    int64_t operands = outputs;
-    for (size_t k = 0; k < n.inputs.size(); ++k) {
-      operands += tile_bytes(space_.mesh(), space_.graph().type(n.inputs[k]), input_tiling(rule, k, cuts));
-    }
-    out_.memory.workspace = std::max(out_.memory.workspace, operands);
     if (pricing_.machine != nullptr) {
       out_.communication_seconds +=
           halo_seconds(program, space_.mesh(), *pricing_.machine, node, cuts, halo.bytes * ways);
@@ -103,7 +101,7 @@ class Evaluator {
     out_.backward_bytes += c.forward.bytes * (c.ways - 1);
     out_.messages += c.forward.messages;
     out_.communication_seconds += c.seconds;
-    out_.memory.conversions += tile_bytes(mesh, type, to);
+    if (kept_.is_read_backward(e)) out_.memory.conversions += tile_bytes(mesh, type, to);
     out_.conversions.push_back(std::move(c));
   }
 
@@ -124,6 +122,7 @@ class Evaluator {
   const Plan& plan_;
   const Pricing& pricing_;
   const Mesh levelled_;  // time depends on the levels, also where bytes do not
+  const KeptTensors kept_;
   Evaluation out_;
   KnownConversions& known_;
 };

@@ -25,9 +25,9 @@ struct PlannedConversion {
 struct Memory {
   int64_t parameters = 0, gradients = 0, optimizer = 0;
   int64_t inputs = 0;       // what is fed, and moving statistics
-  int64_t activations = 0;  // what operators make, kept for the backward pass
-  int64_t conversions = 0;  // copies of tensors in other tilings, kept likewise
-  int64_t workspace = 0;    // the operands' gradients of one operator, while it computes
+  int64_t activations = 0;  // what operators make that is kept for the backward pass
+  int64_t conversions = 0;  // copies of such tensors in other tilings
+  int64_t workspace = 0;    // what the executor's memory has room for beside these two
   int64_t peak() const {
     return parameters + gradients + optimizer + inputs + activations + conversions + workspace;
   }

@@ -15,7 +15,9 @@ int64_t picoseconds(double seconds) { return static_cast<int64_t>(std::llround(s
 
 }  // namespace
 
-Prices::Prices(const Space& space, const Pricing& pricing) : space_(space), pricing_(pricing) {}
+Prices::Prices(const Space& space, const Pricing& pricing) : space_(space), pricing_(pricing) {
+  if (pricing.memory_weight > 0) kept_.emplace(space.program());
+}
 
 int Prices::number(const Tiling& tiling) {
   const auto [it, fresh] = numbers_.emplace(tiling, static_cast<int>(tilings_.size()));
@@ -28,9 +30,10 @@ int Prices::kind(Entry e) {
   if (known != kind_of_.end()) return known->second;
   const TensorType& type = space_.graph().type(e);
   const int ways = space_.program().requires_grad(e) ? 2 : 1;
+  const bool kept = kept_ && kept_->is_read_backward(e);
   const auto [it, fresh] = kind_numbers_.emplace(
-      std::make_pair(type.shape, std::make_pair(type.itemsize, ways)), static_cast<int>(kinds_.size()));
-  if (fresh) kinds_.push_back({type, ways});
+      std::make_tuple(type.shape, type.itemsize, ways, kept), static_cast<int>(kinds_.size()));
+  if (fresh) kinds_.push_back({type, ways, kept});
   return kind_of_[e] = it->second;
 }
 
@@ -70,7 +73,7 @@ Cost Prices::conversion_of(const Kind& kind, int from, int to) {
       }
     }
   }
-  if (pricing_.memory_weight > 0) {
+  if (kind.kept) {
     cost.bytes += std::llround(pricing_.memory_weight * static_cast<double>(tile_bytes(mesh, type, tiling(to))));
   }
   return cost;
@@ -84,11 +87,12 @@ Cost Prices::computation(int node, const OperatorCuts& cuts) {
     const double halo = halo_seconds(program, mesh, *pricing_.machine, node, cuts, cost.bytes);
     cost.bytes = picoseconds(halo + compute_seconds(program, mesh, *pricing_.machine, node, cuts));
   }
-  if (pricing_.memory_weight > 0) {
+  if (kept_) {
     const Rule& rule = program.rules[static_cast<size_t>(node)];
     const std::vector<TensorType>& outputs = program.graph().node(node).outputs;
     int64_t bytes = 0;
     for (size_t k = 0; k < outputs.size(); ++k) {
+      if (!kept_->has_kept_memory({node, static_cast<int>(k)})) continue;
       bytes += tile_bytes(mesh, outputs[k], output_tiling(rule, k, cuts));
     }
     cost.bytes += std::llround(pricing_.memory_weight * static_cast<double>(bytes));

@@ -11,9 +11,12 @@
 #define SOYBEAN_SEARCH_PRICES_H_
 
 #include <map>
+#include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
+#include "search/kept.h"
 #include "search/space.h"
 #include "tiling/counts.h"
 
@@ -44,9 +47,9 @@ class Prices {
   const Tiling& tiling(int number) const { return *tilings_[static_cast<size_t>(number)]; }
 
   // Turning a tensor from one tiling into another, forward and, where it has a
-  // gradient, backward, with the memory that the result takes.
+  // gradient, backward, with the memory that the result takes if it is kept.
   Cost conversion(Entry e, int from, int to);
-  // Computing an operator, with the memory of its outputs.
+  // Computing an operator, with the memory of its outputs that are kept.
   Cost computation(int node, const OperatorCuts& cuts);
   // Holding a tensor that is fed or kept between steps.
   Cost holding(Entry e, const Tiling& tiling);
@@ -57,17 +60,19 @@ class Prices {
  private:
   struct Kind {
     TensorType type;
-    int ways;  // 2 where a gradient goes back
+    int ways;   // 2 where a gradient goes back
+    bool kept;  // where memory has a price: whether a copy is kept for the backward pass
   };
   Cost conversion_of(const Kind& kind, int from, int to);
   const Counts& counts(int tiling, size_t rank);
 
   const Space& space_;
   const Pricing pricing_;
+  std::optional<KeptTensors> kept_;  // where memory has a price
   std::map<Tiling, int> numbers_;
   std::vector<const Tiling*> tilings_;
   std::map<std::pair<int, size_t>, Counts> counts_;
-  std::map<std::pair<Shape, std::pair<int, int>>, int> kind_numbers_;
+  std::map<std::tuple<Shape, int, int, bool>, int> kind_numbers_;
   std::vector<Kind> kinds_;
   std::map<Entry, int> kind_of_;
   std::unordered_map<uint64_t, Cost> known_;
