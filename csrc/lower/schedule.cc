@@ -636,9 +636,9 @@ Schedule schedule(const ParallelGraph& graph, const Hardware& hardware, Ordering
   out.order = serial_order(graph);
   out.critical_path = critical_path(step);
   out.serial = out.scheduled = play(step, out.order);
-  if (ordering == Ordering::kSerial) return out;
-  const Order serial = out.order, listed = list_schedule(step, serial);
   const double worthwhile = out.serial.seconds * (1 - kWorthwhile);
+  if (ordering == Ordering::kSerial || worthwhile < out.critical_path) return out;
+  const Order serial = out.order, listed = list_schedule(step, serial);
   for (const Order& order : {listed, Order{serial.nodes, listed.arguments}, Order{listed.nodes, serial.arguments}}) {
     const Simulation simulation = play(step, order);
     if (simulation.seconds >= out.scheduled.seconds || simulation.seconds > worthwhile) continue;
