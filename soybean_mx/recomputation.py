@@ -6,7 +6,8 @@ here everything is mirrored but
 
 - what is kept on purpose: the graph is divided into segments, and a tensor that a later segment reads is kept, by an
   identity behind it that is not mirrored;
-- what sends a tensor to another device or receives one, so that nothing is sent twice;
+- what receives a tensor from another device, or sends one (a copy or an identity behind what made it), so that nothing
+  is sent twice;
 - what draws random numbers.
 
 A segment is computed again from the kept tensors when its backward pass begins: about one more forward pass in all,
@@ -28,7 +29,9 @@ Node = Dict[str, Any]
 # Operators that do nothing where nobody reads their output, as with a mirrored one at the end of a segment. Others may
 # refuse to run then: Convolution and Embedding do.
 _INDIFFERENT = {"Activation", "relu", "sigmoid", "tanh", "elemwise_add", "elemwise_mul", "elemwise_sub", "_plus_scalar",
-                "_mul_scalar", "_minus_scalar", "_div_scalar"}
+                "_mul_scalar", "_minus_scalar", "_div_scalar", "_soybean_mx_channel_sums"}
+# Operators whose gradient does not ask for their inputs: where one sends, no identity is needed behind it.
+_CHEAP_TO_KEEP = {"_copy", "null", "SliceChannel", "Reshape", "_split_v2", "slice", "slice_axis", "elemwise_add"}
 # Around an even division of the graph, the part of a segment in which the place with the fewest tensors is sought.
 _SLACK = 0.5
 
@@ -50,8 +53,8 @@ def with_recomputation(symbol: str) -> str:
     nodes: List[Node] = graph["nodes"]
     operators = [index for index, node in enumerate(nodes) if node["op"] != "null"]
     segment = _segments(nodes, operators)
-    fixed = _fixed(nodes)
-    saved = {source for index in operators for source, *_ in nodes[index]["inputs"]
+    fixed, sent = _fixed(nodes)
+    saved = sent | {source for index in operators for source, *_ in nodes[index]["inputs"]
              if source in segment and source not in fixed and segment[source] != segment[index]}
     fixed |= _refusing(nodes, fixed, saved)
     return json.dumps(_marked(graph, fixed, saved - fixed))
@@ -61,16 +64,17 @@ def _device(node: Node) -> str:
     return node["attrs"]["__ctx_group__"]
 
 
-def _fixed(nodes: List[Node]) -> Set[int]:
-    """The nodes that are not to be computed twice."""
-    result = set()
+def _fixed(nodes: List[Node]) -> Tuple[Set[int], Set[int]]:
+    """The nodes that are not to be computed twice, and those of the others whose outputs are sent."""
+    result, sent = set(), set()
     for index, node in enumerate(nodes):
         if node["op"] == "null" or draws(node, training=True) or node.get("subgraphs"):
             result.add(index)
         for source, *_ in node["inputs"]:
             if _device(nodes[source]) != _device(node):
-                result.update((source, index))
-    return result
+                result.add(index)
+                (result if nodes[source]["op"] in _CHEAP_TO_KEEP else sent).add(source)
+    return result, sent - result
 
 
 def _refusing(nodes: List[Node], fixed: Set[int], saved: Set[int]) -> Set[int]:

@@ -645,11 +645,11 @@ Schedule schedule(const ParallelGraph& graph, const Hardware& hardware, Ordering
   out.order = serial_order(graph);
   out.critical_path = critical_path(step);
   out.serial = out.scheduled = play(step, out.order);
-  if (ordering == Ordering::kSerial) return out;
+  const double worthwhile = out.serial.seconds * (1 - kWorthwhile);
+  if (ordering == Ordering::kSerial || worthwhile < out.critical_path) return out;
   const Order serial = out.order;
   Order listed = list_schedule(step, serial);
   listed.nodes = with_states_first(graph, std::move(listed.nodes));
-  const double worthwhile = out.serial.seconds * (1 - kWorthwhile);
   for (const Order& order : {listed, Order{serial.nodes, listed.arguments}, Order{listed.nodes, serial.arguments}}) {
     const Simulation simulation = play(step, order);
     if (simulation.seconds >= out.scheduled.seconds || simulation.seconds > worthwhile) continue;
