@@ -93,10 +93,10 @@ def _refusing(nodes: List[Node], fixed: Set[int], saved: Set[int]) -> Set[int]:
 def _segments(nodes: List[Node], operators: List[int]) -> Dict[int, int]:
     """Which segment each operator belongs to."""
     last_use: Dict[int, int] = {}
-    place = {index: position for position, index in enumerate(operators)}
+    order = {index: position for position, index in enumerate(operators)}
     for index in operators:
         for source, *_ in nodes[index]["inputs"]:
-            last_use[source] = max(last_use.get(source, 0), place[index])
+            last_use[source] = max(last_use.get(source, 0), order[index])
     # How many tensors of operators are in use between one operator and the next.
     crossing, open_until = [], [0] * (len(operators) + 1)
     count = 0
@@ -109,11 +109,18 @@ def _segments(nodes: List[Node], operators: List[int]) -> Dict[int, int]:
     devices = len({_device(nodes[index]) for index in operators})
     segments = max(1, int(math.sqrt(len(operators) / devices)) // 2)
     length = len(operators) / segments
+
+    def ends_row(position: int) -> bool:
+        """Whether the last device has just computed what may be mirrored for nobody to read."""
+        here, behind = (nodes[operators[place]]["op"] for place in (position, min(position + 1, len(operators) - 1)))
+        return here in _INDIFFERENT and behind not in _INDIFFERENT
+
     borders = []
     for number in range(1, segments):
         around = range(max(0, int(length * (number - _SLACK / 2))),
                        min(len(operators) - 1, int(length * (number + _SLACK / 2))) + 1)
-        borders.append(min(around, key=lambda position: (crossing[position], abs(position - number * length))))
+        borders.append(min(around, key=lambda position: (crossing[position], not ends_row(position),
+                                                         abs(position - number * length))))
     result: Dict[int, int] = {}
     for position, index in enumerate(operators):
         result[index] = sum(border < position for border in borders)
