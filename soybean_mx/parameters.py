@@ -214,8 +214,7 @@ class TiledParameter:
         """Note that a backward pass has written the gradient."""
         self._outdate_gradient()
         self._last_pass = backward_pass
-        for tile in self._data:
-            tile._fresh_grad = True
+        self._data[0]._fresh_grad = True  # stands for all: each costs a call into MXNet
 
     def was_reached(self, backward_pass: object) -> bool:
         """Whether a backward pass has written the gradient already, so that more is to be added to it."""
@@ -681,14 +680,13 @@ class Cut:
     def commit(self) -> None:
         """Make the parameter hold the new tiles. It cannot fail."""
         parameter = self.parameter
-        fresh = bool(parameter._grad) and any(tile._fresh_grad for tile in parameter._data)
+        fresh = bool(parameter._grad) and parameter._data[0]._fresh_grad
         if is_tiled(parameter):
             self._replace()
         else:
             self._become_tiled()
         if fresh:
-            for tile in parameter._data:
-                tile._fresh_grad = True
+            parameter._data[0]._fresh_grad = True
 
     def _replace(self) -> None:
         parameter = self.parameter

@@ -12,7 +12,7 @@ import os
 import pickle
 import tempfile
 import warnings
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import mxnet as mx
 from mxnet import autograd
@@ -21,6 +21,7 @@ from mxnet.gluon import Trainer
 from mxnet.ndarray import NDArray, multi_all_finite
 
 from soybean_mx import parameters as tiled
+from soybean_mx import sgd
 from soybean_mx.parameters import Layout, TiledParameter, is_tiled
 from soybean_mx.regions import Region, empty, legacy
 
@@ -32,13 +33,6 @@ _ELEMENTWISE = {
     optimizers.AdaGrad, optimizers.RMSProp, optimizers.AdaDelta, optimizers.Ftrl, optimizers.Adamax,
     optimizers.Nadam, optimizers.Test, optimizers.ccSGD,
 }
-# Tiles of one device that SGD updates in one operator, where the user did not ask for more: there are many tiles, and
-# queueing an operator costs more than a small update (the operator takes 60 at most).
-_SGD_GROUP = 16
-# On CPUs, tiles of at least this many elements are updated one by one: MXNet's operator for several tensors goes
-# through them element by element, seven times slower than the one for one tensor (8 Mi elements, measured), and starts
-# when the last of the gradients is there.
-_LARGE = 1 << 16
 # MXNet's others need the whole tensor: norms (LARS, LAMB, LBSGD), row means (GroupAdaGrad), draws (SGLD).
 _WHOLE = {optimizers.LARS, optimizers.LAMB, optimizers.LBSGD, optimizers.SGLD, optimizers.contrib.GroupAdaGrad}
 
@@ -89,6 +83,7 @@ class _TiledStates:
 
     def __init__(self):
         self._held: Dict[int, Tuple[Layout, List[Any]]] = {}
+        self.prepared: Optional[sgd.PreparedUpdate] = None
 
     def of(self, trainer: Trainer, index: int, parameter: TiledParameter) -> List[Any]:
         """The states of a parameter's tiles: those held, or cut from a whole one, or new ones."""
@@ -130,6 +125,7 @@ class _TiledStates:
     def clear(self) -> None:
         """Forget all."""
         self._held.clear()
+        self.prepared = None
 
 
 def state_arrays(trainer: Trainer, parameters: Sequence[TiledParameter]) -> List[NDArray]:
@@ -201,20 +197,24 @@ def _states_of(trainer: Trainer) -> _TiledStates:
 def _update_tiles(trainer: Trainer, chosen: List[Tuple[int, TiledParameter]]) -> None:
     """Update parameters tile by tile, in groups as large as the optimizer takes at once."""
     optimizer, held = trainer._optimizer, _states_of(trainer)
+    members = [sgd.Member(index, parameter.tiles(), parameter.gradient_tiles(), held.of(trainer, index, parameter),
+                          parameter.layout) for index, parameter in chosen]
+    optimizer._set_current_context(trainer._contexts[0].device_id)
+    if sgd.can_prepare(optimizer, members):
+        if held.prepared is None or not held.prepared.fits(members):
+            held.prepared = sgd.PreparedUpdate(optimizer, members)
+        held.prepared(optimizer)
+        return
     by_type: Dict[Any, list] = {}
-    for index, parameter in chosen:
-        by_type.setdefault(parameter.tiles()[0].dtype, []).append((index, parameter))
+    for member in members:
+        by_type.setdefault(member.data[0].dtype, []).append(member)
     size = max(1, optimizer.aggregate_num)
-    if type(optimizer) is optimizers.SGD and size > 1:
-        size = max(size, _SGD_GROUP)
-    for members in by_type.values():
-        for start in range(0, len(members), size):
-            _update_group(trainer, optimizer, [
-                (index, parameter.tiles(), parameter.gradient_tiles(), held.of(trainer, index, parameter),
-                 parameter.layout) for index, parameter in members[start:start + size]])
+    for alike in by_type.values():
+        for start in range(0, len(alike), size):
+            _update_group(optimizer, alike[start:start + size])
 
 
-def _update_group(trainer: Trainer, optimizer, group: list) -> None:
+def _update_group(optimizer, group: List[sgd.Member]) -> None:
     """Update some parameters' tiles, one device at a time.
 
     The optimizer keeps counts per parameter, and some keep other numbers (Nadam); each device's update starts from
@@ -229,8 +229,6 @@ def _update_group(trainer: Trainer, optimizer, group: list) -> None:
             held[context] = held.get(context, -1) + 1
             by_device.setdefault((context, held[context]), []).append(
                 (index, data[position], gradients[position], states[position]))
-    device = trainer._contexts[0].device_id
-    optimizer._set_current_context(device)
     before, counts = dict(optimizer.__dict__), dict(optimizer._index_update_count)
     for items in by_device.values():
         optimizer.__dict__.update(before)
@@ -240,39 +238,11 @@ def _update_group(trainer: Trainer, optimizer, group: list) -> None:
             for item in items:
                 optimizer.update_multi_precision(item[0], item[1], item[2], item[3])
             continue
-        large = [item for item in items if _is_updated_alone(optimizer, item[1])]
-        for item in large:
-            _update_alone(optimizer, *item)
-        small = [item for item in items if not _is_updated_alone(optimizer, item[1])]
-        if small:
-            optimizer.update_multi_precision(*(list(column) for column in zip(*small)))
+        optimizer.update_multi_precision(*(list(column) for column in zip(*items)))
     # A group may have a parameter with no tile on the last device.
     for index in {index for index, *_ in group}:
         if optimizer._index_update_count.get(index) == counts.get(index):
             optimizer._update_count(index)
-
-
-def _is_updated_alone(optimizer, tile: NDArray) -> bool:
-    return type(optimizer) is optimizers.SGD and tile.size >= _LARGE and tile.context.device_type == "cpu"
-
-
-def _update_alone(optimizer: optimizers.SGD, index: int, data: NDArray, gradient: NDArray, state: Any) -> None:
-    """``SGD.update_multi_precision`` of one tile, by MXNet's operators for one tensor."""
-    optimizer._update_count(index)
-    options = {"lr": optimizer._get_lr(index), "wd": optimizer._get_wd(index),
-               "rescale_grad": optimizer.rescale_grad, "out": data}
-    if optimizer.clip_gradient:
-        options["clip_gradient"] = optimizer.clip_gradient
-    if optimizer.multi_precision and isinstance(state, (tuple, list)):
-        momentum, master = state
-        if momentum is None:
-            mx.nd.mp_sgd_update(data, gradient, master, **options)
-        else:
-            mx.nd.mp_sgd_mom_update(data, gradient, momentum, master, momentum=optimizer.momentum, **options)
-    elif state is None:
-        mx.nd.sgd_update(data, gradient, **options)
-    else:
-        mx.nd.sgd_mom_update(data, gradient, state, momentum=optimizer.momentum, **options)
 
 
 def _update_whole(trainer: Trainer, chosen: List[Tuple[int, TiledParameter]]) -> None:
@@ -323,7 +293,8 @@ def _collect(trainer: Trainer, ignore_stale_grad: bool):
         if parameter.grad_req == "null":
             continue
         arrays = parameter._check_and_get(parameter._data, list)
-        stale = [array for array in arrays if not array._fresh_grad]
+        # The first tile's flag stands for all of a tiled parameter.
+        stale = [array for array in arrays[:1] if not array._fresh_grad]
         if stale and not ignore_stale_grad:
             raise UserWarning(
                 f"Gradient of Parameter `{parameter.name}` on context {stale[0].context} has not been updated by "
@@ -337,8 +308,7 @@ def _collect(trainer: Trainer, ignore_stale_grad: bool):
         else:
             plain.append((index, parameter._grad[0], arrays[0]))
     for _, parameter in chosen:
-        for tile in parameter._data:
-            tile._fresh_grad = False
+        parameter._data[0]._fresh_grad = False
     for _, _, array in plain:
         array._fresh_grad = False
     return plain, chosen

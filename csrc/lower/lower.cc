@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "lower/buckets.h"
 #include "lower/exchange.h"
 #include "search/halo.h"
 #include "search/prices.h"
@@ -27,6 +28,10 @@ class Lowering {
 
   ParallelGraph run() {
     find_uses();
+    for (Bucket& bucket : find_buckets(program_, plan_)) {
+      for (const int variable : bucket.variables) bucket_of_[variable] = buckets_.size();
+      buckets_.push_back(std::move(bucket));
+    }
     const auto& nodes = program_.graph().nodes();
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (nodes[i].is_variable()) {
@@ -69,6 +74,7 @@ class Lowering {
   void lower_variable(int index) {
     const Node& node = serial().node(index);
     const Entry e{index, 0};
+    if (at_rest_.count(e) > 0) return;  // for the sake of its bucket
     const Tiling& tiling = plan_.tensors.at(e);
     Tiles tiles(static_cast<size_t>(mesh_.devices()), kAbsent);
     for (int device = 0; device < mesh_.devices(); ++device) {
@@ -413,19 +419,92 @@ class Lowering {
       throw Error("tensor '" + serial().tensor_name(e) +
                   "' goes into its operator as a variable and must rest as the operator needs it");
     }
+    if (const auto bucket = bucket_of_.find(e.node); bucket != bucket_of_.end()) return unpacked(e, bucket->second);
     const auto [it, fresh] = written->emplace(std::make_pair(e, to), Tiles{});
     if (fresh) it->second = convert(e, at_rest_.at(e), plan_.tensors.at(e), to);
     return it->second;
   }
 
-  Tiles convert(Entry e, Tiles tiles, Tiling tiling, const Tiling& to) {
-    const Shape& shape = serial().type(e).shape;
-    for (const Tiling& next : stages(serial().type(e), tiling, to)) {
-      const std::vector<Region> wanted = device_regions(mesh_, next, shape);
-      tiles = exchange(mesh_, shape, tiling, next, wanted, tiles, exchange_name(e), &graph_);
+  Tiles convert(Entry e, Tiles tiles, const Tiling& tiling, const Tiling& to) {
+    return convert(serial().type(e), serial().tensor_name(e), std::move(tiles), tiling, to);
+  }
+
+  Tiles convert(const TensorType& type, const std::string& name, Tiles tiles, Tiling tiling, const Tiling& to) {
+    for (const Tiling& next : stages(type, tiling, to)) {
+      const std::vector<Region> wanted = device_regions(mesh_, next, type.shape);
+      tiles = exchange(mesh_, type.shape, tiling, next, wanted, tiles, exchange_name(name), &graph_);
       tiling = next;
     }
     return tiles;
+  }
+
+  // ---- buckets (lower/buckets.h) ------------------------------------------------
+
+  // The tiles of a member as its user needs them; the bucket is converted for the first.
+  const Tiles& unpacked(Entry e, size_t number) {
+    const auto found = unpacked_.find(e);
+    if (found != unpacked_.end()) return found->second;
+    const Bucket& bucket = buckets_[number];
+    for (const int variable : bucket.variables) {
+      lower_variable(variable);
+      unpacked_[{variable, 0}].assign(static_cast<size_t>(mesh_.devices()), kAbsent);
+    }
+    const std::string name = serial().tensor_name(e) + "~bucket";
+    Tiles tiles(static_cast<size_t>(mesh_.devices()), kAbsent);
+    for (int device = 0; device < mesh_.devices(); ++device) {
+      if (holds(mesh_, bucket.from, device)) tiles[static_cast<size_t>(device)] = packed(bucket, device, name);
+    }
+    tiles = convert(bucket.type, name, std::move(tiles), bucket.from, bucket.to);
+    for (int device = 0; device < mesh_.devices(); ++device) {
+      if (holds(mesh_, bucket.to, device)) unpack(bucket, device, tiles[static_cast<size_t>(device)]);
+    }
+    return unpacked_.at(e);
+  }
+
+  int64_t row_length(const Bucket& bucket, int variable) const {
+    return serial().node(variable).outputs[0].shape[0] / bucket.rows;
+  }
+
+  // A device's tiles of the members as one tile of the bucket.
+  Entry packed(const Bucket& bucket, int device, const std::string& name) {
+    const Shape shape = device_region(mesh_, bucket.from, bucket.type.shape, device).shape();
+    ParallelNode joined;
+    joined.op = "_npi_concatenate";
+    joined.name = tile_name(name, device);
+    joined.device = device;
+    joined.attrs = {{"axis", "1"}, {"num_args", std::to_string(bucket.variables.size())}};
+    joined.outputs = {{shape, bucket.type.itemsize}};
+    for (const int variable : bucket.variables) {
+      const Entry tile = at_rest_.at({variable, 0})[static_cast<size_t>(device)];
+      joined.inputs.push_back(reshaped(tile, {shape[0], row_length(bucket, variable)},
+                                       node_of(graph_, tile).name + "~rows"));
+    }
+    return add(std::move(joined));
+  }
+
+  void unpack(const Bucket& bucket, int device, Entry tile) {
+    const Shape shape = type_of(graph_, tile).shape;
+    ParallelNode split;
+    split.op = "_split_v2";
+    split.name = node_of(graph_, tile).name + "~members";
+    split.device = device;
+    split.inputs = {tile};
+    std::string begins;
+    int64_t begin = 0;
+    for (const int variable : bucket.variables) {
+      begins += (begins.empty() ? "" : ", ") + std::to_string(begin);
+      begin += row_length(bucket, variable);
+      split.outputs.push_back({{shape[0], row_length(bucket, variable)}, bucket.type.itemsize});
+    }
+    split.attrs = {{"indices", "(" + begins + ")"}, {"axis", "1"}, {"squeeze_axis", "False"}, {"sections", "0"}};
+    const Entry first = add(std::move(split));
+    for (size_t m = 0; m < bucket.variables.size(); ++m) {
+      const int variable = bucket.variables[m];
+      const Shape whole = {shape[0] * row_length(bucket, variable)};
+      unpacked_[{variable, 0}][static_cast<size_t>(device)] =
+          reshaped({first.node, static_cast<int>(m)}, whole,
+                   tile_name(serial().node(variable).name, device) + "~member");
+    }
   }
 
   // Repeated layers convert tensors alike: each conversion is found once.
@@ -438,9 +517,8 @@ class Lowering {
     return found->second;
   }
 
-  std::string exchange_name(Entry e) {
-    return serial().tensor_name(e) + "~" + std::to_string(exchanges_++);
-  }
+  std::string exchange_name(Entry e) { return exchange_name(serial().tensor_name(e)); }
+  std::string exchange_name(const std::string& name) { return name + "~" + std::to_string(exchanges_++); }
 
   const Program& program_;
   const Plan& plan_;
@@ -451,6 +529,9 @@ class Lowering {
   // variable there (the moving statistics of a fused BatchNorm).
   std::set<Entry> fixed_;
   std::map<Entry, Tiles> at_rest_;
+  std::vector<Bucket> buckets_;
+  std::map<int, size_t> bucket_of_;  // by variable
+  std::map<Entry, Tiles> unpacked_;
   std::map<std::tuple<Shape, int, Tiling, Tiling>, std::vector<Tiling>> stages_;
   int exchanges_ = 0;
 };
