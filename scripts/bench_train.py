@@ -194,11 +194,13 @@ def summarise(rounds: List[Dict]) -> Dict:
     good = [result for result in rounds if "error" not in result]
     if not good:
         return rounds[-1]
-    seconds, issue_seconds = ([value for result in good for value in result[name]]
-                              for name in ("seconds_all", "issue_seconds_all"))
+    seconds, issue_seconds, issue_wall = (
+        [value for result in good for value in result[name]]
+        for name in ("seconds_all", "issue_seconds_all", "issue_wall_seconds_all"))
     summary = dict(good[0], seconds=statistics.median(seconds), seconds_min=min(seconds), seconds_max=max(seconds),
                    seconds_all=seconds, issue_seconds=statistics.median(issue_seconds),
-                   issue_seconds_all=issue_seconds, peak_bytes=max(result["peak_bytes"] for result in good),
+                   issue_seconds_all=issue_seconds, issue_wall_seconds=statistics.median(issue_wall),
+                   issue_wall_seconds_all=issue_wall, peak_bytes=max(result["peak_bytes"] for result in good),
                    rounds=len(good), failed_rounds=len(rounds) - len(good), load_before=rounds[0]["load_before"])
     failed = [result["error"] for result in rounds if "error" in result]
     return dict(summary, errors=failed) if failed else summary

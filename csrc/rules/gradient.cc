@@ -22,11 +22,12 @@ bool stops_gradient(const std::string& op) {
 
 bool has_backward_node(const std::string& op) {
   // Those that weights go into: a copy of a weight costs, one of a small tensor does not.
+  // None of our own: MXNet lets an operator of a library overwrite where it is to add.
   static const std::set<std::string> operators = {
       "BatchNorm", "Convolution", "Deconvolution", "Embedding",     "FullyConnected",
       "SliceChannel",
       "GroupNorm", "InstanceNorm", "LayerNorm",    "RNN",           "batch_dot",
-      "dot",       "_soybean_mx_batch_norm_factors"};
+      "dot"};
   return operators.count(op) > 0;
 }
 
