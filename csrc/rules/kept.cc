@@ -45,6 +45,7 @@ bool backward_reads_input(const std::string& op, size_t input) {
 bool backward_reads_outputs(const std::string& op) {
   static const std::set<std::string> operators = {
       "Activation", "LinearRegressionOutput", "LogisticRegressionOutput", "Pooling", "SVMOutput",
+      "_soybean_mx_batch_norm_factors", "_soybean_mx_channel_sums",
       "RNN",        "SoftmaxActivation",      "SoftmaxOutput",  "_npi_cbrt", "_npi_exp",
       "_npi_sqrt",  "_npi_tanh",  "_npx_relu", "_npx_sigmoid",  "cbrt",      "exp",
       "log_softmax", "max",       "min",       "norm",          "prod",      "rcbrt",

@@ -305,11 +305,15 @@ Conversion conversion(const Mesh& mesh, const TensorType& type, const Tiling& fr
     best = route.result();
     found = true;
   };
+  Route direct(mesh, type, from);
+  direct.go(to);
+  // Of equal ways, steps spread the work of a sum over the devices; where there is
+  // little of it, they only wait for each other.
+  constexpr int64_t kLittle = 1 << 16;
+  if (byte_count(type) <= kLittle) consider(direct);
   for (const Way& way : ways(from, to, type.shape.size())) {
     consider(route_of(mesh, type, from, to, way));
   }
-  Route direct(mesh, type, from);
-  direct.go(to);
   consider(direct);
   const auto at_bound = [&] {
     const size_t rank = type.shape.size();

@@ -94,3 +94,54 @@ def test_gradient_of_many_consumers_is_wrong_on_one_device():
     # 0 + 1 + ... + 7 from the sum, 1 from each of the others.
     assert float(run_child(MANY_CONSUMERS)) != 30
     assert float(run_child(MANY_CONSUMERS, env={"MXNET_EXEC_INPLACE_GRAD_SUM_CAP": "100"})) == 30
+
+
+OWN_OPERATOR = START + """
+from soybean_mx import operators
+
+assert operators.are_usable([mx.cpu()])
+sums, beta = mx.sym.Variable("sums", dtype="float64"), mx.sym.Variable("beta")
+graph = {"nodes": [{"op": "null", "name": n, "inputs": []} for n in ("sums", "gamma", "beta")] + [
+            {"op": "_soybean_mx_batch_norm_factors", "name": "y", "inputs": [[0, 0, 0], [1, 0, 0], [2, 0, 0]],
+             "attrs": {"count": "4", "eps": "0.01", "fix_gamma": "False"}}],
+         "arg_nodes": [0, 1, 2], "node_row_ptr": [0, 1, 2, 3, 6], "heads": [[3, 0, 0]],
+         "attrs": {"mxnet_version": ["int", 10901]}}
+symbol = mx.sym.load_json(json.dumps(graph))
+arguments = {"sums": mx.nd.ones((2, 3), dtype="float64"), "gamma": mx.nd.ones(3), "beta": mx.nd.ones(3)}
+gradients = {"beta": mx.nd.ones(3)}
+executor = symbol.bind(mx.cpu(), arguments, gradients, {"sums": "null", "gamma": "null", "beta": "add"})
+executor.forward(is_train=True)
+executor.backward([mx.nd.ones((2, 3))])
+print(gradients["beta"].asnumpy().tolist())
+"""
+
+
+def test_operators_of_a_library_overwrite_where_they_are_to_add():
+    assert run_child(OWN_OPERATOR).splitlines()[-1] == "[1.0, 1.0, 1.0]"  # and not 2
+
+
+STATE = START + """
+attrs = lambda device, **more: {"__ctx_group__": device, **more}
+graph = {"nodes": [
+    {"op": "null", "name": "x", "inputs": [], "attrs": attrs("a")},
+    {"op": "null", "name": "g", "inputs": [], "attrs": attrs("b")},
+    {"op": "_copy", "name": "moved", "inputs": [[0, 0, 0]], "attrs": attrs("b")},
+    {"op": "_zeros", "name": "mean", "inputs": [], "attrs": attrs("b", shape="(3,)", dtype="float32")},
+    {"op": "_ones", "name": "var", "inputs": [], "attrs": attrs("b", shape="(3,)", dtype="float32")},
+    {"op": "BatchNorm", "name": "y", "inputs": [[2, 0, 0], [1, 0, 0], [1, 0, 0], [3, 0, 0], [4, 0, 0]],
+     "attrs": attrs("b", use_global_stats="True")}],
+    "arg_nodes": [0, 1], "node_row_ptr": list(range(7)), "heads": [[5, 0, 0]],
+    "attrs": {"mxnet_version": ["int", 10901]}}
+if sys.argv[1] == "behind":  # what a control dependency alone makes of it
+    graph["nodes"][3]["control_deps"] = [2]
+symbol = mx.sym.load_json(json.dumps(graph))
+x, g = mx.nd.ones((2, 3)), mx.nd.ones(3, ctx=mx.cpu(1))
+executor = symbol.bind(mx.cpu(), {"x": x, "g": g}, group2ctx={"a": mx.cpu(0), "b": mx.cpu(1)})
+print(executor.forward()[0].shape)
+"""
+
+
+def test_states_may_be_computed_but_not_behind_a_copy():
+    assert run_child(STATE, ["first"]).splitlines()[-1] == "(2, 3)"
+    with pytest.raises(ChildFailure, match="mutable state cannot go across device"):
+        run_child(STATE, ["behind"])
