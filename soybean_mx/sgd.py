@@ -63,24 +63,30 @@ class _Call:
         self._held = (arrays, outputs)  # as long as their handles are
         self._inputs, self._input_count = c_handle_array(arrays), ctypes.c_int(len(arrays))
         self._output_array = c_handle_array(outputs)
-        self._values: Optional[Tuple[str, ...]] = None
-        self._keys = self._value_array = None
+        self._output_count = ctypes.c_int(len(outputs))
+        self._outputs = ctypes.cast(self._output_array, ctypes.POINTER(NDArrayHandle))
+        self._storage_types = ctypes.POINTER(ctypes.c_int)()
+        self._numbers: Any = None
+        self._keys = self._values = self._count = None
 
-    def __call__(self, rates: Sequence[float], decays: Sequence[float], rest: Tuple[Tuple[str, str], ...]) -> None:
+    def __call__(self, rates: Sequence[float], decays: Sequence[float], rest: Tuple[Tuple[str, float], ...]) -> None:
         """Queue it, with a learning rate and a weight decay for each tile."""
-        if self._several:
-            own = (("lrs", str(tuple(rates))), ("wds", str(tuple(decays))), ("num_weights", str(len(rates))))
-        else:
-            own = (("lr", str(rates[0])), ("wd", str(decays[0])))
-        keys, values = zip(*own, *rest)
-        if values != self._values:
-            self._values, self._keys, self._value_array = values, c_str_array(keys), c_str_array(values)
-        count = ctypes.c_int(len(self._output_array))
-        outputs = ctypes.cast(self._output_array, ctypes.POINTER(NDArrayHandle))
-        storage = ctypes.POINTER(ctypes.c_int)()
+        if (rates, decays, rest) != self._numbers:
+            self._numbers = (rates, decays, rest)
+            self._write(rates, decays, rest)
         check_call(_LIB.MXImperativeInvokeEx(
-            self._operator, self._input_count, self._inputs, ctypes.byref(count), ctypes.byref(outputs),
-            ctypes.c_int(len(values)), self._keys, self._value_array, ctypes.byref(storage)))
+            self._operator, self._input_count, self._inputs, ctypes.byref(self._output_count),
+            ctypes.byref(self._outputs), self._count, self._keys, self._values, ctypes.byref(self._storage_types)))
+
+    def _write(self, rates: Sequence[float], decays: Sequence[float], rest: Tuple[Tuple[str, float], ...]) -> None:
+        """The numbers as the operator takes them."""
+        if self._several:
+            own = {"lrs": tuple(rates), "wds": tuple(decays), "num_weights": len(rates)}
+        else:
+            own = {"lr": rates[0], "wd": decays[0]}
+        numbers = {**own, **dict(rest)}
+        self._keys, self._values = c_str_array(list(numbers)), c_str_array([str(n) for n in numbers.values()])
+        self._count = ctypes.c_int(len(numbers))
 
 
 class PreparedUpdate:
@@ -130,13 +136,14 @@ class PreparedUpdate:
         optimizer._update_count(indices)
         rates = dict(zip(indices, optimizer._get_lrs(indices)))
         decays = dict(zip(indices, optimizer._get_wds(indices)))
-        rest = [("rescale_grad", str(optimizer.rescale_grad))]
+        numbers = [("rescale_grad", optimizer.rescale_grad)]
         if optimizer.momentum > 0:
-            rest.append(("momentum", str(optimizer.momentum)))
+            numbers.append(("momentum", optimizer.momentum))
         if optimizer.clip_gradient:
-            rest.append(("clip_gradient", str(optimizer.clip_gradient)))
+            numbers.append(("clip_gradient", optimizer.clip_gradient))
+        rest = tuple(numbers)
         for call in self._calls:
-            call([rates[index] for index in call.indices], [decays[index] for index in call.indices], tuple(rest))
+            call([rates[index] for index in call.indices], [decays[index] for index in call.indices], rest)
 
 
 def _same(some: Sequence[NDArray], others: Sequence[NDArray]) -> bool:

@@ -6,7 +6,7 @@
 // tensor into such memory makes the array forget the layout of the one before,
 // save for the copy between contexts: that one believes the remembered layout,
 // which may be of another shape and size, and crashes, or writes what nobody
-// reads rightly. Here the array forgets it first.
+// reads rightly. Here the array forgets it first, in the same operation of the engine.
 //
 // It must be loaded before libmxnet.so, with RTLD_GLOBAL. Only copies that are
 // queued by a thread that asked for it (soybean_mx_clean_copies) are changed.
@@ -28,10 +28,18 @@ namespace {
 using mxnet::NDArray;
 
 constexpr int kCpu = 1;                  // DeviceType of include/mxnet/c_api.h
-constexpr int kPrioritizedProperty = 3;  // FnProperty::kCPUPrioritized of engine.h
+constexpr int kDense = 0;                // NDArrayStorageType of ndarray.h
 
 struct EngineContext {
   int device_type, device_id;
+};
+
+// RunContext of include/mxnet/base.h, by value in memory as there.
+struct EngineRunContext {
+  EngineContext context;
+  void* stream;
+  void* aux_stream;
+  bool is_bulk;
 };
 
 // MXNet's own functions, from the library that calls us.
@@ -41,7 +49,10 @@ struct MxNet {
     if (dladdr(caller, &info) != 0) library_ = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     find("_ZN5mxnet10CopyFromToERKNS_7NDArrayEPS1_i", &copy);
     find("_ZN5mxnet7NDArray20InvalidateMKLDNNDataEv", &forget_layout);
+    find("_ZN5mxnet17CopyFromToDnsImplIN7mshadow3cpuES2_EEvRKNS_7NDArrayES5_NS_10RunContextE", &copy_now);
     find("MXNDArrayGetContext", &context_of);
+    find("MXNDArrayGetStorageType", &storage_type_of);
+    find("MXNDArrayGetDType", &element_type_of);
     find("MXShallowCopyNDArray", &share);
     find("MXNDArrayFree", &release);
     find("MXEnginePushSyncND", &push);
@@ -49,7 +60,10 @@ struct MxNet {
 
   void (*copy)(const NDArray&, const NDArray*, int);
   void (*forget_layout)(void*);
+  void (*copy_now)(const NDArray&, const NDArray&, EngineRunContext);
   int (*context_of)(const NDArray*, int*, int*);
+  int (*storage_type_of)(const NDArray*, int*);
+  int (*element_type_of)(const NDArray*, int*);
   int (*share)(const NDArray*, void**);
   int (*release)(void*);
   int (*push)(void (*)(void*, void*), void*, void (*)(void*), const EngineContext*, void**, int,
@@ -77,21 +91,53 @@ const MxNet& mxnet_of(const void* caller) {
 thread_local bool clean = false;
 std::atomic<long> cleaned{0};
 
-// Queues, before the copy that is to write the array, that it forgets its layout.
-// Not on the array's own device, where it would wait behind unrelated work.
-void queue_forgetting(const MxNet& library, const NDArray* array) {
-  int type = 0, id = 0;
-  if (library.context_of(array, &type, &id) != 0 || type != kCpu) return;
-  void* shared = nullptr;
-  if (library.share(array, &shared) != 0) return;
-  const EngineContext context{type, id};
-  void* written[] = {shared};
-  const auto run = [](void*, void* handle) { mxnet_of(nullptr).forget_layout(handle); };
-  const auto done = [](void* handle) { mxnet_of(nullptr).release(handle); };
-  if (library.push(run, shared, done, &context, nullptr, 0, written, 1, &kPrioritizedProperty, 0,
-                   "soybean_mx_forget_layout") == 0) {
-    ++cleaned;
+struct Copy {
+  void *from, *to;
+};
+
+// Whether the arrays are dense, of one element type, and on CPU contexts; the sender's.
+bool is_plain(const MxNet& library, const NDArray* from, const NDArray* to, EngineContext* sender) {
+  EngineContext receiver{0, 0};
+  int storage[2] = {-1, -1}, type[2] = {-1, -1};
+  return library.context_of(from, &sender->device_type, &sender->device_id) == 0 &&
+         library.context_of(to, &receiver.device_type, &receiver.device_id) == 0 &&
+         library.storage_type_of(from, &storage[0]) == 0 && library.storage_type_of(to, &storage[1]) == 0 &&
+         library.element_type_of(from, &type[0]) == 0 && library.element_type_of(to, &type[1]) == 0 &&
+         sender->device_type == kCpu && receiver.device_type == kCpu && storage[0] == kDense &&
+         storage[1] == kDense && type[0] == type[1];
+}
+
+void release(const MxNet& library, Copy* copy) {
+  if (copy->from != nullptr) library.release(copy->from);
+  if (copy->to != nullptr) library.release(copy->to);
+  delete copy;
+}
+
+// Queues the copy, and that the array which it writes forgets its layout before. As
+// MXNet does, on the device that sends.
+bool queue_clean_copy(const MxNet& library, const NDArray* from, const NDArray* to, int priority) {
+  EngineContext sender{0, 0};
+  if (!is_plain(library, from, to, &sender)) return false;
+  Copy* copy = new Copy{nullptr, nullptr};
+  if (library.share(from, &copy->from) != 0 || library.share(to, &copy->to) != 0) {
+    release(library, copy);
+    return false;
   }
+  void *read[] = {copy->from}, *written[] = {copy->to};
+  const auto run = [](void* context, void* parameter) {
+    const MxNet& mxnet = mxnet_of(nullptr);
+    const Copy* arrays = static_cast<const Copy*>(parameter);
+    mxnet.forget_layout(arrays->to);
+    mxnet.copy_now(*static_cast<const NDArray*>(arrays->from), *static_cast<const NDArray*>(arrays->to),
+                   *static_cast<const EngineRunContext*>(context));
+  };
+  const auto done = [](void* parameter) { release(mxnet_of(nullptr), static_cast<Copy*>(parameter)); };
+  if (library.push(run, copy, done, &sender, read, 1, written, 1, nullptr, priority, "CopyCPU2CPU") != 0) {
+    release(library, copy);
+    return false;
+  }
+  ++cleaned;
+  return true;
 }
 
 }  // namespace
@@ -100,7 +146,7 @@ namespace mxnet {
 
 void CopyFromTo(const NDArray& from, const NDArray* to, int priority) {
   const MxNet& library = mxnet_of(__builtin_return_address(0));
-  if (clean) queue_forgetting(library, to);
+  if (clean && queue_clean_copy(library, &from, to, priority)) return;
   library.copy(from, to, priority);
 }
 
