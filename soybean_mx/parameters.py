@@ -214,7 +214,8 @@ class TiledParameter:
         """Note that a backward pass has written the gradient."""
         self._outdate_gradient()
         self._last_pass = backward_pass
-        self._data[0]._fresh_grad = True  # stands for all: each costs a call into MXNet
+        for tile in self._data:
+            tile._fresh_grad = True
 
     def was_reached(self, backward_pass: object) -> bool:
         """Whether a backward pass has written the gradient already, so that more is to be added to it."""
@@ -686,7 +687,8 @@ class Cut:
         else:
             self._become_tiled()
         if fresh:
-            parameter._data[0]._fresh_grad = True
+            for tile in parameter._data:
+                tile._fresh_grad = True
 
     def _replace(self) -> None:
         parameter = self.parameter

@@ -293,7 +293,7 @@ def _collect(trainer: Trainer, ignore_stale_grad: bool):
         if parameter.grad_req == "null":
             continue
         arrays = parameter._check_and_get(parameter._data, list)
-        # The first tile's flag stands for all of a tiled parameter.
+        # The tiles of a parameter are fresh together.
         stale = [array for array in arrays[:1] if not array._fresh_grad]
         if stale and not ignore_stale_grad:
             raise UserWarning(
@@ -308,7 +308,8 @@ def _collect(trainer: Trainer, ignore_stale_grad: bool):
         else:
             plain.append((index, parameter._grad[0], arrays[0]))
     for _, parameter in chosen:
-        parameter._data[0]._fresh_grad = False
+        for tile in parameter._data:
+            tile._fresh_grad = False
     for _, _, array in plain:
         array._fresh_grad = False
     return plain, chosen
