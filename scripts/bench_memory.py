@@ -57,6 +57,7 @@ def measure_here(config: Dict[str, Any], folder: str) -> Dict[str, Any]:
     import mxnet as mx
 
     import bench_contender
+    import benchmark_tasks
 
     kind, numbers = config["contexts"][0][0], [number for _, number in config["contexts"]]
     context = mx.Context(kind, numbers[0])
@@ -66,15 +67,15 @@ def measure_here(config: Dict[str, Any], folder: str) -> Dict[str, Any]:
                                profile_api=False, filename=profile)
         mx.profiler.set_state("run")
     before = _used(kind, numbers)
-    net = bench_contender.make_network(dict(config, dtype="float32"), [context])
+    task = benchmark_tasks.task(config["model"])
+    net = bench_contender.make_network(task, dict(config, dtype="float32"), [context])
     trainer = bench_contender.make_trainer(net, "float32")
-    data, label = (array.as_in_context(context)
-                   for array in bench_contender.make_batch(config["model"], config["batch_size"], "float32"))
-    loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    data, labels = task.batch(config["batch_size"], "float32")
+    data, labels = data.as_in_context(context), [array.as_in_context(context) for array in labels]
 
     def step() -> None:
         with mx.autograd.record():
-            loss = loss_of(net(data), label)
+            loss = bench_contender.total_loss(net(data), labels)
         loss.backward()
         trainer.step(config["batch_size"])
 

@@ -18,6 +18,7 @@ from soybean_mx import core
 import mxnet as mx  # isort: skip
 
 import bench_contender
+import benchmark_tasks
 
 
 def record_lowering() -> List[Dict[str, Any]]:
@@ -43,8 +44,9 @@ def run(config: Dict[str, Any]) -> Dict[str, Any]:
     """Time the steps, and then trace one."""
     lowerings = record_lowering()
     contexts = [mx.Context(kind, index) for kind, index in config["contexts"]]
-    net = bench_contender.make_network(config, contexts[:1])
-    step = bench_contender.serial_step(net, config, contexts[0])
+    task = benchmark_tasks.task(config["model"])
+    net = bench_contender.make_network(task, config, contexts[:1])
+    step = bench_contender.serial_step(task, net, config, contexts[0])
     timed = bench_contender.time_steps(step, config["warmup"], config["repeat"])
     if config["trace"]:
         mx.profiler.set_config(profile_all=True, filename=config["trace"], aggregate_stats=False)

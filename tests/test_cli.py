@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,7 @@ def test_the_commands_of_the_documentation_work(capsys, monkeypatch, tmp_path):
     commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) > 12
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "models", raising=False)  # of scripts/, where another test imported it
     for source in re.findall(r"```python\n(# (\S+)\n.*?)```", text, re.DOTALL):
         Path(source[1]).write_text(source[0])
     for command in commands:
