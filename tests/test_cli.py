@@ -246,13 +246,23 @@ def test_figures_in_words():
     assert gibibytes(2 ** 29) == "0.5 GiB" and seconds(0.0123) == "12.3 ms" and seconds(2.0) == "2 s"
 
 
+@pytest.fixture
+def no_module_models():
+    """The name ``models`` is free, which scripts/ and the documentation's example both have."""
+    before = sys.modules.pop("models", None)
+    yield
+    sys.modules.pop("models", None)
+    if before is not None:
+        sys.modules["models"] = before
+
+
+@pytest.mark.usefixtures("no_module_models")
 def test_the_commands_of_the_documentation_work(capsys, monkeypatch, tmp_path):
     text = (ROOT / "docs" / "planner.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) > 12
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "models", raising=False)  # of scripts/, where another test imported it
     for source in re.findall(r"```python\n(# (\S+)\n.*?)```", text, re.DOTALL):
         Path(source[1]).write_text(source[0])
     for command in commands:
