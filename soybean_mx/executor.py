@@ -17,6 +17,7 @@ from mxnet.base import _LIB, NDArrayHandle, c_handle_array, check_call
 from mxnet.ndarray import NDArray
 
 from soybean_mx import regions as tiles_of
+from soybean_mx import sgd
 from soybean_mx.clean_copies import cleaned, cleaning
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
@@ -148,6 +149,7 @@ class BoundGraph:
         # Around the states that operators change while they run backward.
         self._fence = _Fence(self._executor.aux_arrays if program.training and gradients else [])
         self.outputs: List[NDArray] = self._executor.outputs
+        self._statistics: Optional[List[Tuple[_Movement, float]]] = None
 
     def _input_tile(self, slot: Slot, dtype) -> Tuple[NDArray, Optional[NDArray]]:
         context = self.program.contexts[slot.device]
@@ -244,16 +246,19 @@ class BoundGraph:
         tiles : callable
             Gives the tile of an auxiliary state, by name, device and region.
         """
-        groups: Dict[Tuple[int, float], List[NDArray]] = {}
+        if self._statistics is None:
+            self._statistics = self._prepared_statistics(tiles)
+        for update, momentum in self._statistics:
+            update.towards(momentum)
+
+    def _prepared_statistics(self, tiles: Callable[[str, int, Region], NDArray]) -> List[Tuple["_Movement", float]]:
+        """The movements of all states, some in one operator; the arrays stay what they are as long as the executor."""
+        groups: Dict[Tuple[int, float], List[Tuple[NDArray, NDArray]]] = {}
         for item in self.program.statistics:
             tile = tiles(item["source"], item["device"], Region.of(item))
-            head = self.outputs[item["head"]]
-            if head.dtype != tile.dtype:
-                head = head.astype(tile.dtype)
-            groups.setdefault((item["device"], item["momentum"]), []).extend((tile, head))
-        for (_, momentum), pairs in groups.items():
-            for start in range(0, len(pairs), 2 * _MAX_FUSED):
-                _move_towards(pairs[start:start + 2 * _MAX_FUSED], momentum)
+            groups.setdefault((item["device"], item["momentum"]), []).append((tile, self.outputs[item["head"]]))
+        return [(_Movement(pairs[start:start + _MAX_FUSED]), momentum) for (_, momentum), pairs in groups.items()
+                for start in range(0, len(pairs), _MAX_FUSED)]
 
 
 class _EngineContext(ctypes.Structure):
@@ -289,14 +294,26 @@ class _Fence:
                                                len(handles), None, 0, b"soybean_mx_fence"))
 
 
-def _move_towards(pairs: List[NDArray], momentum: float) -> None:
+class _Movement:
     """For each pair of (state, value): state = momentum * state + (1 - momentum) * value, all in one operator.
 
     It is SGD with learning rate 1, gradient -(1 - momentum) * value and weight decay 1 - momentum.
     """
-    count = len(pairs) // 2
-    mx.nd.multi_sgd_update(*pairs, out=pairs[::2], num_weights=count, lrs=(1.0,) * count,
-                           wds=(1.0 - momentum,) * count, rescale_grad=momentum - 1.0)
+
+    def __init__(self, pairs: Sequence[Tuple[NDArray, NDArray]]):
+        self._pairs = pairs
+        # Values of another type must be converted each time.
+        self._update = None
+        if all(state.dtype == value.dtype for state, value in pairs):
+            self._update = sgd.TileUpdate([sgd.Tile(0, state, value, None) for state, value in pairs])
+
+    def towards(self, momentum: float) -> None:
+        """Queue it."""
+        update, count = self._update, len(self._pairs)
+        if update is None:
+            update = sgd.TileUpdate([sgd.Tile(0, state, value.astype(state.dtype), None)
+                                     for state, value in self._pairs])
+        update([1.0] * count, [1.0 - momentum] * count, (("rescale_grad", momentum - 1.0),))
 
 
 def _parameter_tile(slot: Slot, tiles: Mapping[str, Tiles]) -> Tuple[NDArray, Optional[NDArray], str]:

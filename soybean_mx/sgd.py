@@ -36,7 +36,9 @@ class Member(NamedTuple):
     layout: Layout
 
 
-class _Tile(NamedTuple):
+class Tile(NamedTuple):
+    """What one update changes; the index is its parameter's in the trainer."""
+
     index: int
     data: NDArray
     gradient: NDArray
@@ -50,10 +52,10 @@ def _operator(name: str) -> ctypes.c_void_p:
     return handle
 
 
-class _Call:
+class TileUpdate:
     """One operator on fixed arrays."""
 
-    def __init__(self, tiles: Sequence[_Tile]):
+    def __init__(self, tiles: Sequence[Tile]):
         self.indices = [tile.index for tile in tiles]
         self._several = len(tiles) > 1
         kind = "sgd_update" if tiles[0].momentum is None else "sgd_mom_update"
@@ -102,7 +104,7 @@ class PreparedUpdate:
 
     def __init__(self, optimizer: optimizers.SGD, members: Sequence[Member]):
         self._members = list(members)
-        self._calls: List[_Call] = []
+        self._calls: List[TileUpdate] = []
         size = max(GROUP, optimizer.aggregate_num) if optimizer.aggregate_num > 1 else 1
         by_type: dict = {}
         for member in members:
@@ -115,14 +117,14 @@ class PreparedUpdate:
         by_context: dict = {}
         for member in members:
             for position, (data, gradient, state) in enumerate(zip(member.data, member.gradients, member.states)):
-                tile = _Tile(member.index, data, gradient, state)
+                tile = Tile(member.index, data, gradient, state)
                 by_context.setdefault(member.layout.context(position), []).append(tile)
         for context, tiles in by_context.items():
             alone = [tile for tile in tiles if tile.data.size >= LARGE and context.device_type == "cpu"]
-            self._calls.extend(_Call([tile]) for tile in alone)
+            self._calls.extend(TileUpdate([tile]) for tile in alone)
             rest = [tile for tile in tiles if tile.data.size < LARGE or context.device_type != "cpu"]
             if rest:
-                self._calls.append(_Call(rest))
+                self._calls.append(TileUpdate(rest))
 
     def fits(self, members: Sequence[Member]) -> bool:
         """Whether these are the members, with the same arrays."""
