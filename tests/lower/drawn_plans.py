@@ -5,7 +5,7 @@ accepts. The core is only asked for the program as it is planned, and for its ru
 """
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -117,16 +117,20 @@ class _Draw:
 
     def _states(self, operators: Dict[str, List[str]]) -> Dict[str, List[str]]:
         """Return how auxiliary states rest: as their operator needs them. Where they cannot, it is cut no more."""
-        states: Dict[str, List[str]] = {}
+        uses: Dict[str, List[Tuple[Dict, int]]] = {}
         for node in self.nodes:
             for k, (i, _) in enumerate(node["inputs"]):
-                name = self.nodes[i]["name"]
-                if not self._is_state(i):
-                    continue
-                if self.boundary == "whole" or name in states:
-                    operators[node["name"]] = states[name] = [OWNER] * len(self.cuts)
-                else:
-                    states[name] = self._needed(node["rule"], k, operators[node["name"]])
+                # The weight of a Deconvolution that is computed whole is none, but must not be converted either.
+                weight = node["op"] == "Deconvolution" and k == 1 and not node["rule"]["known"]
+                if self._is_state(i) or weight and self.nodes[i]["op"] == "null":
+                    uses.setdefault(self.nodes[i]["name"], []).append((node, k))
+        for found in uses.values():
+            if self.boundary == "whole" or len(found) > 1:
+                for node, _ in found:
+                    operators[node["name"]] = [OWNER] * len(self.cuts)
+        states: Dict[str, List[str]] = {}
+        for name, ((node, k), *_) in uses.items():
+            states[name] = self._needed(node["rule"], k, operators[node["name"]])
         return states
 
     @staticmethod
