@@ -43,6 +43,7 @@ class Tile(NamedTuple):
     data: NDArray
     gradient: NDArray
     momentum: Optional[NDArray]
+    master: Optional[NDArray] = None  # the copy in single precision, where there is one
 
 
 @functools.lru_cache(maxsize=None)
@@ -58,8 +59,9 @@ class TileUpdate:
     def __init__(self, tiles: Sequence[Tile]):
         self.indices = [tile.index for tile in tiles]
         self._several = len(tiles) > 1
-        kind = "sgd_update" if tiles[0].momentum is None else "sgd_mom_update"
-        self._operator = _operator("multi_" + kind if self._several else kind)
+        first = tiles[0]
+        self._operator = _operator(("multi_" if self._several else "") + ("mp_" if first.master is not None else "")
+                                   + ("sgd_update" if first.momentum is None else "sgd_mom_update"))
         arrays = [array for tile in tiles for array in tile[1:] if array is not None]
         outputs = [tile.data for tile in tiles]
         self._held = (arrays, outputs)  # as long as their handles are
@@ -111,20 +113,21 @@ class PreparedUpdate:
             by_type.setdefault(member.data[0].dtype, []).append(member)
         for alike in by_type.values():
             for start in range(0, len(alike), size):
-                self._add_group(alike[start:start + size])
+                self._add_group(alike[start:start + size], size)
 
-    def _add_group(self, members: Sequence[Member]) -> None:
+    def _add_group(self, members: Sequence[Member], size: int) -> None:
         by_context: dict = {}
         for member in members:
             for position, (data, gradient, state) in enumerate(zip(member.data, member.gradients, member.states)):
-                tile = Tile(member.index, data, gradient, state)
+                momentum, master = state if isinstance(state, tuple) else (state, None)
+                tile = Tile(member.index, data, gradient, momentum, master)
                 by_context.setdefault(member.layout.context(position), []).append(tile)
         for context, tiles in by_context.items():
             alone = [tile for tile in tiles if tile.data.size >= LARGE and context.device_type == "cpu"]
             self._calls.extend(TileUpdate([tile]) for tile in alone)
             rest = [tile for tile in tiles if tile.data.size < LARGE or context.device_type != "cpu"]
-            if rest:
-                self._calls.append(TileUpdate(rest))
+            # One context that stands for several devices has several tiles of a parameter.
+            self._calls.extend(TileUpdate(rest[start:start + size]) for start in range(0, len(rest), size))
 
     def fits(self, members: Sequence[Member]) -> bool:
         """Whether these are the members, with the same arrays."""
@@ -153,8 +156,10 @@ def _same(some: Sequence[NDArray], others: Sequence[NDArray]) -> bool:
 
 
 def can_prepare(optimizer: mx.optimizer.Optimizer, members: Sequence[Member]) -> bool:
-    """Whether :class:`PreparedUpdate` takes these: MXNet's SGD, and no state but the momentum."""
+    """Whether :class:`PreparedUpdate` takes these: MXNet's SGD, and its own states."""
     if type(optimizer) is not optimizers.SGD or optimizer.aggregate_num == 0:
         return False
     wanted = NDArray if optimizer.momentum > 0 else type(None)
-    return all(isinstance(state, wanted) for member in members for state in member.states)
+    momenta = (state[0] if isinstance(state, tuple) and len(state) == 2 else state
+               for member in members for state in member.states)
+    return all(isinstance(momentum, wanted) for momentum in momenta)

@@ -8,9 +8,7 @@ Saved states are MXNet's: whole tensors by parameter index, so a file fits any n
 """
 from __future__ import annotations
 
-import os
 import pickle
-import tempfile
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -22,6 +20,7 @@ from mxnet.ndarray import NDArray, multi_all_finite
 
 from soybean_mx import parameters as tiled
 from soybean_mx import sgd
+from soybean_mx.files import write_bytes
 from soybean_mx.parameters import Layout, TiledParameter, is_tiled
 from soybean_mx.regions import Region, empty, legacy
 
@@ -395,26 +394,7 @@ def save_states(self, fname):
         return
     updater = self._updaters[0]
     states = {**updater.states, **held.whole(self._contexts[0])}
-    _write(fname, pickle.dumps((states, updater.optimizer)))
-
-
-def _write(fname: str, content: bytes) -> None:
-    directory, base = os.path.split(os.path.abspath(fname))
-    handle, temporary = tempfile.mkstemp(prefix=base + ".", dir=directory)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, fname)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    write_bytes(fname, pickle.dumps((states, updater.optimizer)))
 
 
 def load_states(self, fname):

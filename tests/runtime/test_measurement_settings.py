@@ -93,3 +93,12 @@ def test_messages(monkeypatch, value):
     monkeypatch.setenv("SOYBEAN_MX_TILES_PER_DEVICE", value)
     with pytest.raises(DeviceError, match=f"SOYBEAN_MX_TILES_PER_DEVICE is '{value}': give a number of 1 to 1024"):
         pair(mlp(), samples(8, 10), devices="cpu:1")
+
+
+def test_many_tiles_of_one_context_are_updated(monkeypatch):
+    # MXNet's operator takes 60 tensors at most.
+    monkeypatch.setenv("SOYBEAN_MX_TILES_PER_DEVICE", "8")
+    nets = pair(mlp(sizes=[16] * 10 + [8]), samples(8, 10), devices="cpu:1", strategy="data")
+    for net in nets:
+        train(net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}), 2)
+    assert_same_parameters(nets[1], nets[0], 1e-4, gradients=False)
