@@ -19,3 +19,12 @@ def load(name: str) -> ModuleType:
         sys.modules[unique] = module  # dataclasses look their module up
         spec.loader.exec_module(module)
     return sys.modules[unique]
+
+
+def load_with_siblings(name: str) -> ModuleType:
+    """The module ``scripts/name.py``, which imports others of scripts/ by their bare names."""
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        return load(name)
+    finally:
+        sys.path.remove(str(SCRIPTS))

@@ -2,23 +2,18 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
 from tests.child import run_child
-from tests.scripts.script_modules import SCRIPTS, load
+from tests.scripts.script_modules import SCRIPTS, load_with_siblings
 
 BENCH = str(SCRIPTS / "bench_partitioning.py")
 
 
 @pytest.fixture(scope="module")
 def bench_partitioning():
-    sys.path.insert(0, str(SCRIPTS))  # it imports bench_train by its bare name
-    try:
-        return load("bench_partitioning")
-    finally:
-        sys.path.remove(str(SCRIPTS))
+    return load_with_siblings("bench_partitioning")
 
 
 def test_report(tmp_path):

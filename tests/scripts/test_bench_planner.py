@@ -10,18 +10,14 @@ import pytest
 
 from soybean_mx import core, model_loading
 from tests.child import run_child
-from tests.scripts.script_modules import SCRIPTS, load
+from tests.scripts.script_modules import SCRIPTS, load_with_siblings
 
 BENCH = str(SCRIPTS / "bench_planner.py")
 
 
 @pytest.fixture(scope="module")
 def bench_planner():
-    sys.path.insert(0, str(SCRIPTS))  # it imports bench_train by its bare name
-    try:
-        return load("bench_planner")
-    finally:
-        sys.path.remove(str(SCRIPTS))
+    return load_with_siblings("bench_planner")
 
 
 @pytest.fixture(scope="module")

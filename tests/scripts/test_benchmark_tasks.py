@@ -1,22 +1,16 @@
 """The networks of the benchmark: their sizes, and that they learn from batches of their kind."""
 from __future__ import annotations
 
-import sys
-
 import mxnet as mx
 import numpy as np
 import pytest
 
-from tests.scripts.script_modules import SCRIPTS, load
+from tests.scripts.script_modules import load_with_siblings
 
 
 @pytest.fixture(scope="module")
 def tasks():
-    sys.path.insert(0, str(SCRIPTS))  # it imports the networks by their bare names
-    try:
-        return load("benchmark_tasks")
-    finally:
-        sys.path.remove(str(SCRIPTS))
+    return load_with_siblings("benchmark_tasks")
 
 
 def shapes_of(net, task):
