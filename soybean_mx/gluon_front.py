@@ -127,6 +127,13 @@ class _Signature:
         self.output_shapes: List[Shape] = _output_shapes(program)
 
 
+def _tile_of(changes: Sequence[Tuple[tiled.TiledParameter, Set[int], bool]], source: str, device: int,
+             region: Region) -> NDArray:
+    """The tile of an auxiliary state that a graph changes, by the state's name and its place."""
+    state = next(parameter for parameter, _, _ in changes if parameter.name == source)
+    return state.tiles()[state.layout.places.index((device, region))]
+
+
 def _output_shapes(program: Program) -> List[Shape]:
     ends: Dict[int, Shape] = {}
     for index, _, region in program.outputs:
@@ -242,10 +249,7 @@ class TiledGraph:
         for parameter, positions, diverges in signature.changes:
             parameter.changed_tiles(positions, diverges)
         if bound.program.statistics:
-            states = {parameter.name: parameter for parameter, _, _ in signature.changes}
-            tiles = {name: parameter.tiles() for name, parameter in states.items()}
-            bound.update_statistics(lambda source, device, region: tiles[source][
-                states[source].layout.places.index((device, region))])
+            bound.update_statistics(functools.partial(_tile_of, signature.changes))
 
     # -- planning and binding --------------------------------------------------------------------------------------
 
