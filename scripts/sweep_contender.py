@@ -1,8 +1,8 @@
 """One model of ``sweep_zoo.py``, run in a process of its own: ``sweep_contender.py CONFIGURATION``.
 
-The configuration is a JSON object, ``{"model": ..., "devices": ["cpu:4", ...], "dtype": ...}``. The model is trained for
-three steps on one device with plain MXNet and then, from the same parameters and data, tiled over each list of devices.
-A line of the output for each list of devices that begins with ``row:`` is a result.
+The configuration is a JSON object, ``{"model": ..., "devices": ["cpu:4", ...], "dtype": ...}``. The model is trained
+for three steps on one device with plain MXNet and then, from the same parameters and data, tiled over each list of
+devices. A line of the output for each list of devices that begins with ``row:`` is a result.
 """
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+if "mxnet" not in sys.modules:
+    import soybean_mx  # noqa: F401  its start-up hook, for where the package is on the path but not installed
+
 import mxnet as mx
 import numpy as np
-import soybean_mx  # noqa: F401  its start-up hook, for where the package is on the path but not installed
 from mxnet import autograd, gluon
 from soybean_mx import core, gluon_front
 
@@ -28,6 +30,8 @@ MOVE = 0.0001
 # A gradient that is this much smaller than the network's largest is 0 in exact arithmetic, made of rounding errors
 # (that of a bias before BatchNorm), and measured on a tenth of the largest.
 VANISHING, VANISHING_SCALE = 1e-5, 0.1
+# Rounding in float32, of a tensor whose noise happens to be 0.
+ROUNDING = 1e-6
 
 Values = Dict[str, np.ndarray]
 
@@ -184,6 +188,12 @@ def errors(serial: Run, found: Values) -> Dict[str, float]:
     return result
 
 
+def noise_ratio(exact: Run, serial: Run, tiled: Run) -> float:
+    """By how much some tensor of the tiled run is farther from float64 than the serial run's, beside 1e-6."""
+    noise, found = errors(exact, serial.values), errors(exact, tiled.values)
+    return max(error / (noise[name] + ROUNDING) for name, error in found.items())
+
+
 def tiled_graphs(block: gluon.Block) -> Iterator[gluon_front.TiledGraph]:
     """What the network runs tiled: one graph, or several where it is no HybridBlock as a whole."""
     graph = getattr(block, "_cached_op", None)
@@ -203,8 +213,8 @@ def counts(plan: Mapping[str, Any]) -> Dict[str, int]:
     return kinds
 
 
-def compared(sample: SampleModel, config: Mapping[str, Any], devices: str, serial: Run, initial: Values,
-             inputs: Sequence[mx.nd.NDArray]) -> Dict[str, Any]:
+def compared(sample: SampleModel, config: Mapping[str, Any], devices: str, serial: Run, exact: Optional[Run],
+             initial: Values, inputs: Sequence[mx.nd.NDArray]) -> Dict[str, Any]:
     """Train tiled, and the row of the result."""
     net = build(sample, inputs, config["dtype"], initial)
     net.hybridize(backend=gluon_front.BACKEND, devices=devices)
@@ -220,6 +230,8 @@ def compared(sample: SampleModel, config: Mapping[str, Any], devices: str, seria
         "nodes": 0, "cut": 0, "replicated": 0, "whole": 0, "without_rule": [], "bytes_moved": 0,
         "bytes_data_parallel": 0, "plan_seconds": 0.0,
     }
+    if exact is not None:
+        row["noise_ratio"] = noise_ratio(exact, serial, tiled)
     for graph in graphs:
         plan, described = graph.latest_plan, graph.latest_graph
         row["nodes"] += plan["nodes"]
@@ -239,15 +251,28 @@ def main(configuration: str) -> None:
     gluon_front.install()
     sample = zoo_models.find(config["model"])
     drawn = sample.inputs(np.random.RandomState(3))
-    inputs = [a.astype(config["dtype"]) if np.dtype(a.dtype) == np.float32 else a for a in drawn]
-    net = build(sample, inputs, config["dtype"], None)
-    initial = {name: parameter.data().asnumpy() for name, parameter in parameters_of(net).items()}
-    net.hybridize()
-    serial = train(net, inputs)
-    del net
+    exact, initial = None, None
+    if config["dtype"] != "float64":
+        exact, initial = serial_run(sample, drawn, "float64")
+    serial, initial = serial_run(sample, drawn, config["dtype"], initial, exact and exact.learning_rate)
     for devices in config["devices"]:
-        row = compared(sample, config, devices, serial, initial, inputs)
+        row = compared(sample, config, devices, serial, exact, initial, of_type(drawn, config["dtype"]))
         print("row:" + json.dumps(row), flush=True)
+
+
+def of_type(arrays: Sequence[mx.nd.NDArray], dtype: str) -> List[mx.nd.NDArray]:
+    """The arrays, those of single precision in `dtype`."""
+    return [array.astype(dtype) if np.dtype(array.dtype) == np.float32 else array for array in arrays]
+
+
+def serial_run(sample: SampleModel, drawn: Sequence[mx.nd.NDArray], dtype: str, initial: Optional[Values] = None,
+               learning_rate: Optional[float] = None) -> Tuple[Run, Values]:
+    """Train with plain MXNet on one device; the run, and the parameters that it began with."""
+    inputs = of_type(drawn, dtype)
+    net = build(sample, inputs, dtype, initial)
+    begun = {name: parameter.data().asnumpy() for name, parameter in parameters_of(net).items()}
+    net.hybridize()
+    return train(net, inputs, learning_rate), begun
 
 
 if __name__ == "__main__":

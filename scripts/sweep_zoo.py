@@ -163,7 +163,8 @@ def selected(args: argparse.Namespace) -> List[str]:
 
 def sweep(models: Sequence[str], args: argparse.Namespace) -> List[Row]:
     """Run the models, and show how far it is on the error output."""
-    done = [row for row in read_rows(args.results or "") if row["dtype"] == args.dtype and row["devices"] in args.devices]
+    done = [row for row in read_rows(args.results or "")
+            if row["dtype"] == args.dtype and row["devices"] in args.devices]
     had = {row["model"] for row in done}
     rows = [row for row in done if row["model"] in models]
     waiting = [model for model in models if model not in had]
