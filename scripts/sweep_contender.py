@@ -20,6 +20,7 @@ import numpy as np
 from mxnet import autograd, gluon
 from soybean_mx import core, gluon_front
 
+import sequence_models
 import zoo_models
 from sample_model import SampleModel
 
@@ -30,6 +31,7 @@ MOVE = 0.0001
 # A gradient that is this much smaller than the network's largest is 0 in exact arithmetic, made of rounding errors
 # (that of a bias before BatchNorm), and measured on a tenth of the largest.
 VANISHING, VANISHING_SCALE = 1e-5, 0.1
+GOLDEN = 0.6180339887  # its multiples modulo 1 are far apart
 # Rounding in float32, of a tensor whose noise happens to be 0.
 ROUNDING = 1e-6
 
@@ -54,8 +56,27 @@ def flat(outputs: Any) -> List[mx.nd.NDArray]:
     return [array for output in outputs or () for array in flat(output)]
 
 
+def find(name: str) -> SampleModel:
+    """The model of that name: of :mod:`sequence_models`, or else of a zoo.
+
+    Raises
+    ------
+    ValueError
+        When there is none.
+    """
+    model = sequence_models.MODELS.get(name)
+    return zoo_models.find(name) if model is None else model()
+
+
+def evenly_spread(low: float = 0, high: float = 1, shape: Any = (1,), dtype: str = "float32", **_: Any) -> mx.sym.Symbol:
+    """In place of ``F.random.uniform``: numbers as evenly spread, and the same in every run."""
+    size = int(np.prod(shape))
+    fractions = mx.sym.arange(size, dtype=dtype) * GOLDEN % 1
+    return (fractions * (high - low) + low).reshape(shape)
+
+
 def without_dropout(net: gluon.Block) -> None:
-    """Let nothing random happen, which two runs could not share."""
+    """Let nothing be dropped at random, which two runs could not share."""
     if isinstance(net, gluon.nn.Dropout):
         net._rate = 0
     for child in net._children.values():
@@ -169,6 +190,10 @@ def scales(expected: Run) -> Dict[str, float]:
         # A bias that starts at 0 and whose gradient vanishes stays at rounding errors.
         moved = name.replace("gradient of ", "parameter ")
         result[moved] = max(result[moved], expected.learning_rate * result[name])
+    for name in result:
+        if name.endswith("running_mean"):  # 0 in exact arithmetic where nothing but sums is between two BatchNorms
+            variance = expected.values[name.replace("running_mean", "running_var")]
+            result[name] = max(result[name], norm([np.sqrt(np.abs(variance))]))
     return result
 
 
@@ -249,7 +274,8 @@ def main(configuration: str) -> None:
     """Run one model and print its rows."""
     config = json.loads(configuration)
     gluon_front.install()
-    sample = zoo_models.find(config["model"])
+    mx.sym.random.uniform = evenly_spread  # R-CNN samples the regions that it learns from
+    sample = find(config["model"])
     drawn = sample.inputs(np.random.RandomState(3))
     exact, initial = None, None
     if config["dtype"] != "float64":

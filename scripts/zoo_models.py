@@ -94,6 +94,7 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^slowfast", (3, 36, 64, 64), {}, images, 4),
     Family(r"^siamrpn", (3, 127, 127), {"bz": 2, "is_train": True}, template_and_search, 2),
     Family(r"inception_?v3|^xception", (3, 299, 299), {}, images, 2),
+    Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 4),
     Family(r"", (3, 64, 64)),
 )
 
