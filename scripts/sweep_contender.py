@@ -68,7 +68,8 @@ def find(name: str) -> SampleModel:
     return zoo_models.find(name) if model is None else model()
 
 
-def evenly_spread(low: float = 0, high: float = 1, shape: Any = (1,), dtype: str = "float32", **_: Any) -> mx.sym.Symbol:
+def evenly_spread(low: float = 0, high: float = 1, shape: Any = (1,), dtype: str = "float32",
+                  **_: Any) -> mx.sym.Symbol:
     """In place of ``F.random.uniform``: numbers as evenly spread, and the same in every run."""
     size = int(np.prod(shape))
     fractions = mx.sym.arange(size, dtype=dtype) * GOLDEN % 1

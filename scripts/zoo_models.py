@@ -80,7 +80,7 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80)),
     Family(r"^yolo3", (3, 64, 64), {}, partial(images_with_grids, 20)),
     Family(r"^ssd_512.*custom|^ssd_300.*custom|^center_net.*custom", (3, 128, 128), {"classes": ["a", "b"]}),
-    Family(r"^ssd_300", (3, 300, 300), {}, images, 4),
+    Family(r"^ssd_300", (3, 300, 300), {}, images, 2),
     Family(r"^ssd", (3, 128, 128)),
     Family(r"^center_net", (3, 64, 64)),
     Family(r"^(fcn|psp|deeplab|icnet|danet|fastscnn)|^hrnet.*_s$", (3, 64, 64), _CROP),
