@@ -93,9 +93,12 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^(c3d|p3d|r2plus1d|i3d)", (3, 16, 64, 64), {}, images, 4),
     Family(r"^slowfast", (3, 36, 64, 64), {}, images, 4),
     Family(r"^siamrpn", (3, 127, 127), {"bz": 2, "is_train": True}, template_and_search, 2),
-    Family(r"inception_?v3|^xception", (3, 299, 299), {}, images, 2),
-    Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 4),
-    Family(r"", (3, 64, 64)),
+    Family(r"inception_?v3", (3, 299, 299), {}, images, 2),
+    Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 2),
+    Family(r"^xception", (3, 96, 96), {}, images, 4),
+    Family(r"^alexnet|^squeezenet|residualattention|^hrnet", (3, 64, 64)),
+    Family(r"_(ucf101|hmdb51|kinetics400|sthsthv2|custom)$", (3, 64, 64)),
+    Family(r"", (3, 32, 32)),
 )
 
 
