@@ -42,6 +42,9 @@ void register_sequence_rules(RuleRegistry* registry);
 void register_dropout_rules(RuleRegistry* registry);
 void register_attention_rules(RuleRegistry* registry);
 void register_recurrent_rules(RuleRegistry* registry);
+void register_linear_algebra_rules(RuleRegistry* registry);
+void register_diagonal_rules(RuleRegistry* registry);
+void register_random_rules(RuleRegistry* registry);
 
 }  // namespace soybean
 

@@ -25,6 +25,9 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_dropout_rules(&all);
     register_attention_rules(&all);
     register_recurrent_rules(&all);
+    register_linear_algebra_rules(&all);
+    register_diagonal_rules(&all);
+    register_random_rules(&all);
     return all;
   }();
   return registry;

@@ -89,8 +89,9 @@ RuleBuilder& RuleBuilder::index_into(size_t input, int factor) {
   return *this;
 }
 
-RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output) {
-  rule_.shape_attrs[name] = output;
+RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output, size_t begin,
+                                     size_t behind) {
+  rule_.shape_attrs[name] = {output, begin, behind};
   return *this;
 }
 
@@ -111,6 +112,11 @@ RuleBuilder& RuleBuilder::restate(const std::string& name, const std::string& va
 
 RuleBuilder& RuleBuilder::without_addends(const std::string& name, const std::string& value) {
   rule_.without_addends[name] = value;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::runs_without_addends_as(const std::string& op) {
+  rule_.runs_without_addends_as = op;
   return *this;
 }
 

@@ -52,11 +52,13 @@ class RuleBuilder {
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
   RuleBuilder& start_attr(const std::string& name, int factor, double first, double step);
   RuleBuilder& index_into(size_t input, int factor);
-  RuleBuilder& shape_attr(const std::string& name, int output);
+  // `behind`: how many dims at the output's end are not part of it.
+  RuleBuilder& shape_attr(const std::string& name, int output, size_t begin = 0, size_t behind = 0);
   RuleBuilder& restate(const std::string& name, const std::string& value);
   RuleBuilder& runs_as(const std::string& op);
   RuleBuilder& own_operand(const std::string& op, int factor, int itemsize);  // 4 or 8
   RuleBuilder& without_addends(const std::string& name, const std::string& value);
+  RuleBuilder& runs_without_addends_as(const std::string& op);
   RuleBuilder& average();
   RuleBuilder& random();
 

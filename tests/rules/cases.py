@@ -1,7 +1,7 @@
 """The operators that are checked, with attributes and shapes, and the factors that each should have."""
 from __future__ import annotations
 
-from typing import List
+from typing import List, Tuple
 
 import numpy as np
 
@@ -207,6 +207,11 @@ def elementwise() -> List[Case]:
         Case("relu", {}, [real(7)]),
         Case("_npi_exp", {}, [real()], numpy=True),
         Case("_contrib_div_sqrt_dim", {}, [x], "n d1"),
+        Case("_scatter_elemwise_div", {}, [x, one]),
+        Case("_scatter_minus_scalar", {"scalar": 2}, [x]),
+        Case("_scatter_plus_scalar", {"scalar": 2}, [x]),
+        Case("_grad_add", {}, [x, x], training=False),
+        Case("cast_storage", {"stype": "default"}, [x]),
     ]
 
 
@@ -267,7 +272,13 @@ def broadcast() -> List[Case]:
         Case("_ones", {"shape": "(4, 3)", "ctx": ""}, []),
         Case("_full", {"shape": "(4, 3)", "value": 2}, []),
         Case("_npi_zeros", {"shape": "(4, 3)"}, [], numpy=True),
-        Case("_npi_ones", {"shape": "(4, 3)"}, [], numpy=True),
+        Case("_npi_ones", {"shape": "(4, 3)", "ctx": "cpu(1)"}, [], numpy=True),
+        Case("_zeros_without_dtype", {"shape": "(4, 3)", "dtype": 0}, []),
+        *[Case(f"_npi_{op}", {"M": 5}, [], "", numpy=True) for op in ("blackman", "hamming", "hanning")],
+        Case("_npi_identity", {"shape": "(3, 3)"}, [], "", numpy=True),
+        Case("_npi_indices", {"dimensions": "(3, 4)"}, [], "", numpy=True),
+        Case("_npi_logspace", {"start": 1, "stop": 2, "num": 5}, [], "", numpy=True),
+        Case("_npi_polyval", {}, [real(4), real(5, 3)], numpy=True),
     ]
 
 
@@ -338,6 +349,19 @@ def reductions() -> List[Case]:
         Case("_npi_argmax", {"axis": "0"}, [x], "d1 d2", training=False, numpy=True),
         Case("_npi_argmin", {"axis": "0", "keepdims": "True"}, [x], "d1 d2", training=False, numpy=True),
         Case("argmax_channel", {}, [real(4, 6)], "n", training=False),
+        Case("_npi_average", {"axis": 1, "weighted": "True"}, [x, x], "n d2", numpy=True),
+        Case("_npi_average", {"axis": -2, "weighted": "True"}, [x, positive(3)], "n d2", numpy=True),
+        Case("_npi_average", {"axis": 1, "weighted": "True", "returned": "True"}, [x, x], "n d2", numpy=True),
+        Case("_npi_average", {"axis": 1, "weighted": "True", "returned": 1}, [x, positive(3)], "", numpy=True),
+        Case("_npi_average", {"axis": "None", "weighted": "False", "returned": 1}, [x], "", numpy=True),
+        Case("_npi_average", {"axis": "(0, 1)", "weighted": "False"}, [x], "d2", numpy=True),
+        Case("_npi_percentile", {"axis": 1, "q_scalar": 30}, [x], "n d2", numpy=True),
+        Case("_npi_percentile", {"axis": "(0, -1)", "keepdims": "True", "interpolation": "nearest"},
+             [x, Operand((4,), lambda rng, s: rng.uniform(0, 100, size=s))], "d1 q0", numpy=True),
+        Case("_npi_norm", {"ord": 2, "axis": "(1,)", "keepdims": 0, "flag": 1}, [x], "n d2", numpy=True),
+        Case("_npi_norm", {"ord": 2, "axis": "None", "keepdims": 0, "flag": -2}, [x], "", numpy=True),
+        Case("_npi_norm", {"ord": 2, "axis": "(1, 2)", "keepdims": 1, "flag": 0}, [x], "n", numpy=True),
+        Case("multi_sum_sq", {"num_arrays": 1}, [x], "n+ d1+ d2+", training=False),
     ]
     cases += [Case(op, {"axis": "(1,)"}, [x], "n d2") for op in ("max", "min", "prod", "nanprod")]
     cases += [Case(op, {"axis": "1"}, [x], "n d2", numpy=True) for op in ("_np_max", "_np_min", "_np_prod")]
@@ -379,6 +403,9 @@ def reshapes() -> List[Case]:
         Case("_np_squeeze", {"axis": "None"}, [real(1, 4, 1, 3)], "d1 d3", numpy=True),
         Case("_np_squeeze", {"axis": "None"}, [real(4, 3)], "n d1", numpy=True),
         Case("_np_squeeze", {"axis": "-1"}, [real(4, 3, 1)], "n d1", numpy=True),
+        Case("_np_atleast_1d", {"num_args": 1}, [real(4, 3)], "n d1", numpy=True),
+        Case("_np_atleast_2d", {"num_args": 1}, [real(4)], "n", numpy=True),
+        Case("_np_atleast_3d", {"num_args": 1}, [real(4, 3)], "n d1", numpy=True),
         Case("depth_to_space", {"block_size": 2}, [real(4, 8, 3, 2)], "n h w"),
         Case("space_to_depth", {"block_size": 2}, [real(4, 2, 6, 4)], "n h w"),
     ]
@@ -412,6 +439,7 @@ def joining() -> List[Case]:
         Case("_npi_vstack", two, [real(4, 3), real(2, 3)], "d1", numpy=True),
         Case("_npi_hstack", two, [real(4, 3), real(4, 2)], "n", numpy=True),
         Case("_npi_dstack", two, [real(4, 3, 2), real(4, 3, 1)], "n d1", numpy=True),
+        Case("_npi_column_stack", two, [real(4), real(4, 3)], "n", numpy=True),
         Case("repeat", {"repeats": 2, "axis": 1}, [x]),
         Case("tile", {"reps": "(1, 2, 1)"}, [x], "n d2"),
         Case("tile", {"reps": "(2,)"}, [x], "n d1"),
@@ -442,6 +470,18 @@ def slicing() -> List[Case]:
         Case("SliceChannel", {"num_outputs": 3, "axis": 1, "squeeze_axis": "True"}, [x], "n d2"),
         Case("_split_v2", {"axis": 2, "indices": "(0, 2, 5)"}, [x], "n d1"),
         Case("_split_v2", {"axis": "0", "indices": "[]", "sections": 2, "squeeze_axis": "False"}, [x], "d1 d2"),
+        Case("_npi_hsplit", {"indices": "(0, 2)"}, [x], "n d2", numpy=True),
+        Case("_npi_hsplit", {"indices": "()", "sections": 2}, [real(6)], "", numpy=True),
+        Case("_npi_dsplit", {"indices": "(0, 2)", "axis": 2}, [x], "n d1", numpy=True),
+        Case("_slice_assign", {"begin": "(None, 1)", "end": "(None, 2)"}, [x, real(4, 1, 6)], "n d2", training=False),
+        Case("_slice_assign_scalar", {"begin": "(1,)", "end": "(None,)", "scalar": 3}, [x], "d1 d2", training=False),
+        Case("_npi_insert_scalar", {"int_ind": 1, "axis": 1}, [x, real()], "n d2", training=False, numpy=True),
+        Case("_npi_insert_slice", {"start": 0, "stop": 3, "step": 2, "axis": 1}, [x, real(4, 2, 1)], "n d2",
+             training=False, numpy=True),
+        Case("_npi_insert_slice", {"start": 0, "stop": 3, "step": 2, "axis": -1}, [x, real(1)], "n d1",
+             training=False, numpy=True),
+        Case("_npi_insert_tensor", {"axis": 1}, [x, real(4, 2, 6), index(3, 2, dtype="int64")], "n d2",
+             training=False, numpy=True),
     ]
 
 
@@ -458,6 +498,8 @@ def ordering() -> List[Case]:
         Case("reverse", {"axis": "(0, 2)"}, [x], "d1"),
         Case("_npi_flip", {"axis": "1"}, [x], "n d2", numpy=True),
         Case("_np_roll", {"shift": "(1,)", "axis": "(0,)"}, [x], "d1 d2", numpy=True),
+        Case("_npi_rot90", {"k": 1, "axes": "(0, 2)"}, [x], "d1", numpy=True),
+        Case("_npi_rot90", {"k": 2, "axes": "(0, 1)"}, [x], "d2", numpy=True),
     ]
 
 
@@ -505,6 +547,11 @@ def _stray_index(high: int, *shape: int, dtype: str = "float32") -> Operand:
     return Operand(shape, lambda rng, s: rng.randint(-3, high + 3, size=s), gradient=False, dtype=dtype)
 
 
+def _distinct_places(high: int, *shape: int) -> Operand:
+    """Return indices of which no two columns are equal."""
+    return Operand(shape, lambda rng, s: np.stack([rng.permutation(high)[:s[1]] for _ in range(s[0])]), gradient=False)
+
+
 def indexing() -> List[Case]:
     return [
         Case("Embedding", {"input_dim": 7, "output_dim": 6}, [index(7, 4), real(7, 6)], "n o v+"),
@@ -526,6 +573,10 @@ def indexing() -> List[Case]:
         Case("one_hot", {"depth": 6, "off_value": 0.1}, [_stray_index(6, 9)], "n v"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 2, 5, dtype="int32")], "d2 i"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 1, 5, 2, dtype="int32")], "d1 d2 i i1"),
+        Case("scatter_nd", {"shape": "(4, 5, 6)"}, [real(3, 6), _distinct_places(4, 2, 3)], "d2"),
+        Case("scatter_nd", {"shape": "(4, 5, 6)"}, [real(3, 5, 6), _distinct_places(4, 1, 3)], "d1 d2"),
+        Case("_ravel_multi_index", {"shape": "(5, 6)"}, [index(5, 2, 7)], "n"),
+        Case("_unravel_index", {"shape": "(5, 6)"}, [index(30, 7)], "n"),
     ]
 
 
@@ -577,9 +628,127 @@ def recurrent() -> List[Case]:
     ]
 
 
+def _definite(rng: np.random.RandomState, shape: Tuple[int, ...]) -> np.ndarray:
+    """Return symmetric matrices whose eigenvalues lie apart, all above 1."""
+    vectors = np.linalg.qr(rng.normal(size=shape))[0]
+    values = 1 + np.arange(shape[-1]) + rng.uniform(0, 0.5, size=shape[:-1])
+    return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
+
+
+def _triangular(rng: np.random.RandomState, shape: Tuple[int, ...]) -> np.ndarray:
+    """Return lower and upper triangles whose inverses are of moderate size."""
+    return rng.normal(size=shape) * 0.2 + 2 * np.eye(shape[-1])
+
+
+def linear_algebra() -> List[Case]:
+    square, definite = real(4, 3, 3), Operand((4, 3, 3), _definite)
+    triangle = Operand((4, 3, 3), _triangular)
+    columns, rows = real(4, 3, 5), real(4, 5, 3)
+    prefix = "_linalg_"
+    gemm = prefix + "gemm"
+    return [
+        Case(gemm, {"alpha": 2, "beta": 3}, [real(4, 3, 2), real(4, 2, 5), columns], "b n m k+"),
+        Case(gemm, {"transpose_a": "True", "transpose_b": 1, "beta": 0.5}, [real(2, 3), real(5, 2), real(3, 5)],
+             "n m k+"),
+        Case(gemm, {"axis": 0}, [real(3, 4, 2), real(2, 4, 5), real(3, 4, 5)], "n b m k+"),
+        Case(gemm + "2", {"axis": 1}, [real(3, 4, 6, 2), real(3, 2, 6, 5)], "b n b1 m k+"),
+        Case(prefix + "syrk", {"alpha": 2}, [real(4, 3, 2)], "b k+"),
+        Case(prefix + "syrk", {"transpose": "True"}, [real(2, 4, 6, 3)], "b b1 k+"),
+        Case(prefix + "trmm", {"alpha": 2, "rightside": "True"}, [triangle, rows], "n m"),
+        Case(prefix + "trmm", {"lower": 0, "transpose": 1}, [triangle, columns], "n m"),
+        Case(prefix + "trsm", {"rightside": 1, "transpose": 1}, [triangle, rows], "n m"),
+        Case(prefix + "trsm", {"alpha": 3}, [triangle, columns], "n m"),
+        *[Case(prefix + op, {}, [definite], "n") for op in
+          ("det", "slogdet", "inverse", "potrf", "potri", "syevd", "sumlogdiag")],
+        Case(prefix + "det", {}, [Operand((2, 4, 3, 3), _definite)], "n d1", numpy=True),
+        Case(prefix + "sumlogdiag", {}, [Operand((3, 3), _definite)], ""),
+        Case(prefix + "gelqf", {}, [real(4, 2, 3)], "n"),
+        Case(prefix + "makediag", {"offset": 1}, [real(4, 2, 3)], "n d1"),
+        Case(prefix + "extractdiag", {"offset": -1}, [square], "n"),
+        Case(prefix + "maketrian", {"offset": -1}, [real(4, 6)], "n"),
+        Case(prefix + "extracttrian", {"lower": 0}, [square], "n"),
+        Case("_npi_cholesky", {}, [definite], "n", numpy=True),
+        *[Case(op, {}, [definite], "n", numpy=True) for op in
+          ("_npi_eig", "_npi_eigh", "_npi_eigvals", "_npi_eigvalsh")],
+        Case("_npi_svd", {}, [real(4, 2, 3)], "n", numpy=True),
+        Case("_npi_pinv", {}, [real(4, 3, 2), Operand((4,), positive().draw)], "n", numpy=True),
+        Case("_npi_pinv", {}, [real(2, 4, 3, 2), Operand((), positive().draw)], "n d1", numpy=True),
+        Case("_npi_pinv_scalar_rcond", {"rcond": 0.1}, [real(4, 3, 2)], "n", numpy=True),
+        Case("_npi_solve", {}, [definite, columns], "n m", numpy=True),
+    ]
+
+
+def diagonals() -> List[Case]:
+    x = real(4, 3, 5)
+    return [
+        Case("diag", {"k": 1}, [x], "d2"),
+        Case("diag", {"axis1": 0, "axis2": -1}, [x], "d1"),
+        Case("_np_diagonal", {"offset": 1, "axis1": 1, "axis2": 2}, [x], "n", numpy=True),
+        Case("_np_trace", {"axis1": 0, "axis2": 2}, [x], "d1", numpy=True),
+        Case("_np_trace", {}, [real(4, 3)], "", numpy=True),
+        Case("_npi_tril", {"k": 1}, [x], "n", numpy=True),
+    ]
+
+
+def random_numbers() -> List[Case]:
+    """Of what is drawn only the shapes are compared; of the densities, values and gradients."""
+    def drawn(op, attrs, inputs=(), factors=None, numpy=False):
+        return Case(op, attrs, list(inputs), factors, exact=False, numpy=numpy)
+
+    one = positive(4, 3)
+    counts = Operand((4, 3, 2), lambda rng, s: rng.randint(0, 5, size=s), gradient=False)
+    legacy = ("exponential", "gamma", "generalized_negative_binomial", "negative_binomial", "normal", "poisson",
+              "uniform")
+    parameters = {name: 1 if name in ("exponential", "poisson") else 2 for name in legacy}
+    shape, size = {"shape": "(4, 3)"}, {"size": "(4, 3)"}
+    whole_numbers = Operand((4,), lambda rng, s: rng.randint(1, 5, size=s), gradient=False)
+    ratios = Operand((5,), lambda rng, s: np.full(s, 1 / s[0]), gradient=False)
+    both = {"loc": "None", "scale": "None"}
+    cases = [drawn(f"_random_{name}", shape) for name in legacy]
+    cases += [drawn(f"_random_{name}_like", {}, [one]) for name in legacy]
+    discrete = ("negative_binomial", "generalized_negative_binomial", "poisson")
+    cases += [drawn(f"_sample_{name}", {"shape": "(5,)"}, [one] * n) for name, n in parameters.items()
+              if name != "negative_binomial"]
+    cases += [Case(f"_random_pdf_{name}", {"is_log": log}, [counts if name in discrete else positive(4, 3, 2)]
+                   + [positive(4)] * parameters[name]) for log in (False, True) for name in legacy]
+    return cases + [
+        drawn("_random_randint", {"low": 0, "high": 9, **shape}),
+        drawn("_random_uniform", {"low": 0, "high": 1, "shape": "4", "ctx": "cpu(1)"}),
+        drawn("_sample_uniform", {}, [one, one]),
+        drawn("_sample_negative_binomial", {"shape": "(5,)"}, [whole_numbers, positive(4)]),
+        drawn("_sample_normal", {"shape": "(2, 5)"}, [one, one]),
+        drawn("_sample_multinomial", {"shape": "(3,)", "get_prob": "True"}, [positive(4, 5)]),
+        drawn("_sample_multinomial", {}, [positive(4, 2, 5)]),
+        drawn("_sample_multinomial", {}, [positive(5)], ""),
+        drawn("_sample_multinomial", {"shape": "(4, 2)"}, [positive(5)]),
+        drawn("_sample_unique_zipfian", {"range_max": 100, "shape": "(4, 5)"}, factors="n"),
+        Case("_random_pdf_normal", {}, [real(4), real(4), positive(4)]),
+        Case("_random_pdf_dirichlet", {}, [positive(4, 3, 2), positive(4, 2)], "n d1"),
+        drawn("_npi_uniform", {"low": 0, "high": 1, "ctx": "cpu(0)", **size}, numpy=True),
+        drawn("_npi_uniform", {"low": "None", "high": 2, "size": "None"}, [one], numpy=True),
+        drawn("_npi_uniform_n", {"low": "None", "high": "None", "size": "(5, 2)"}, [positive(4, 1), positive(3)],
+              numpy=True),
+        drawn("_npi_normal", {**both, **size}, [positive(4, 1), positive(3)], numpy=True),
+        drawn("_npi_normal_n", {**both, "size": "(5,)"}, [positive(4, 1), positive(3)], numpy=True),
+        drawn("_npi_normal_n", {**both, "size": "None"}, [positive(4, 1), positive(3)], numpy=True),
+        drawn("_npi_bernoulli", {"prob": "None", "logit": "None", "is_logit": "False", "size": "None"}, [one],
+              numpy=True),
+        drawn("_npi_bernoulli", {"prob": 0.5, "logit": "None", "is_logit": "False", **size}, numpy=True),
+        *[drawn(f"_npi_{op}", {"scale": "None", **size}, [positive(4, 1)], numpy=True) for op in
+          ("exponential", "rayleigh")],
+        *[drawn(f"_npi_{op}", {"a": "None", **size}, [positive(4, 1)], numpy=True) for op in
+          ("pareto", "powerd", "weibull")],
+        *[drawn(f"_npi_{op}", {**both, **size}, [one, positive(3)], numpy=True) for op in ("gumbel", "logistic")],
+        drawn("_npi_gamma", {"shape": "None", "scale": 1.0, **size}, [positive(4, 1)], numpy=True),
+        drawn("_npi_multinomial", {"n": 5, "pvals": "None", **size}, [ratios], "n d1", numpy=True),
+        drawn("_npi_choice", {"a": 5, "replace": "True", "weighted": "True", **size}, [ratios], numpy=True),
+        drawn("_npi_choice", {"a": 5, "replace": "True", "weighted": "False", **size}, numpy=True),
+    ]
+
+
 FAMILIES = (dense, convolution, pooling, normalization, elementwise, dropout, broadcast, matrix_products, reductions,
             reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences,
-            attention, recurrent)
+            attention, recurrent, linear_algebra, diagonals, random_numbers)
 
 CASES = [case for family in FAMILIES for case in family()]
 
@@ -604,7 +773,17 @@ UNKNOWN = [
     (Case("Embedding", {"input_dim": 7, "output_dim": 6, "sparse_grad": "True"}, [index(7, 4), real(7, 6)]), [(4, 6)]),
     (Case("CTCLoss", {}, [real(5, 4, 3), index(2, 4, 2)]), [(4,)]),
     (Case("_shuffle", {}, [real(4, 6)]), [(4, 6)]),
-    (Case("_npi_zeros", {"shape": "(4, 6)", "ctx": "gpu(1)"}, []), [(4, 6)]),
+    (Case("_npi_choice", {"a": 5, "size": "(4,)", "replace": "False", "weighted": "False"}, []), [(4,)]),
+    (Case("multi_sum_sq", {"num_arrays": 2}, [real(4, 6), real(3)]), [(2,)]),
+    (Case("_np_atleast_2d", {"num_args": 2}, [real(4), real(3)]), [(1, 4), (1, 3)]),
+    (Case("_np_diag", {}, [real(4, 6)]), [(4,)]),
+    (Case("diag", {}, [real(4)]), [(4, 4)]),
+    (Case("_npi_tril", {}, [real(4)]), [(4, 4)]),
+    (Case("_histogram", {"bin_cnt": 5, "range": "(0, 1)"}, [real(4, 6)]), [(5,), (6,)]),
+    (Case("_npi_insert_scalar", {"int_ind": 1, "axis": 1}, [real(4, 6), real(4)]), [(4, 7)]),
+    (Case("_npi_insert_slice", {"start": 0, "stop": 3, "step": 2, "axis": 1}, [real(4, 6), real(2)]), [(4, 8)]),
+    (Case("cast_storage", {"stype": "row_sparse"}, [real(4, 6)]), [(4, 6)]),
+    (Case("_unravel_index", {"shape": "(5, 6)"}, [real(4, 6)]), [(2, 4, 6)]),
 ]
 
 # Attributes that a rule reads: one that does not parse makes the operator unknown.
@@ -625,7 +804,25 @@ READ = {
     "_zeros": ("shape",),
     "dot": ("transpose_a", "transpose_b", "forward_stype"),
     "batch_dot": ("transpose_a", "transpose_b", "forward_stype"),
+    "_linalg_gemm": ("transpose_a", "transpose_b", "axis"),
     "_linalg_gemm2": ("transpose_a", "transpose_b", "axis"),
+    "_linalg_syrk": ("transpose",),
+    "_linalg_trmm": ("rightside",),
+    "_linalg_trsm": ("rightside",),
+    "diag": ("axis1", "axis2"),
+    "_random_uniform": ("shape",),
+    "_sample_normal": ("shape",),
+    "_sample_multinomial": ("shape",),
+    "_npi_uniform": ("size",),
+    "_npi_uniform_n": ("size",),
+    "_npi_multinomial": ("size",),
+    "_npi_choice": ("size", "replace"),
+    "_npi_average": ("axis", "weighted"),
+    "_npi_percentile": ("axis", "keepdims"),
+    "_npi_rot90": ("axes",),
+    "_npi_insert_slice": ("axis",),
+    "_slice_assign": ("begin", "end", "step"),
+    "scatter_nd": ("shape",),
     "_npi_tensordot": ("a_axes_summed", "b_axes_summed"),
     "_npi_tensordot_int_axes": ("axes",),
     "_npi_einsum": ("subscripts",),

@@ -224,6 +224,11 @@ class Cut:
             return 1.0
         return float(np.prod([(end - begin) / self.factors[f]["size"] for f, (begin, end) in reduced.items()]))
 
+    def operator(self, group: Dict[int, Range]) -> str:
+        """Return the operator that a group runs in place of the whole one; empty for the same."""
+        without_addends = "" if self.adds(group) else self.rule["runs_without_addends_as"]
+        return without_addends or self.rule["runs_as"]
+
     def attributes(self, attrs: Dict[str, str], group: Dict[int, Range], outputs: Sequence[Tuple[int, ...]]
                    ) -> Dict[str, str]:
         """Return the attributes of the group's operator; ``outputs`` are the shapes of its outputs."""
@@ -235,9 +240,12 @@ class Cut:
         for name, start in self.rule["start_attrs"].items():
             begin, _ = group.get(start["factor"], (0, 0))
             local[name] = str(start["first"] + start["step"] * begin)
-        for name, output in self.rule["shape_attrs"].items():
-            local[name] = str(tuple(outputs[output]))
+        for name, part in self.rule["shape_attrs"].items():
+            shape = outputs[part["output"]]
+            local[name] = str(tuple(shape[part["begin"]:len(shape) - part["behind"]]))
         if not self.adds(group):
+            if self.rule["runs_without_addends_as"]:
+                local = {}
             local.update(self.rule["without_addends"])
         return local
 
@@ -303,13 +311,14 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         masks = [counts * cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
         tiles = cut.own_indices(used, tiles, group)
         operands = [case.inputs[i] for i in used]
-        result = run(case, local, tiles, operands, len(outputs), None, cut.rule["runs_as"])
+        op = cut.operator(group)
+        result = run(case, local, tiles, operands, len(outputs), None, op)
         owned = [cut.own_rows(k, regions, group) for k in range(len(outputs))]
         if heads is not None:
             own_heads = [np.zeros(o.shape, h.dtype) for o, h in zip(result.outputs, heads)]
             for own_head, own, head, region, mask in zip(own_heads, owned, heads, out_regions, masks):
                 own_head[own] = head[region] * scale * mask
-            result = run(case, local, tiles, operands, len(outputs), own_heads, cut.rule["runs_as"])
+            result = run(case, local, tiles, operands, len(outputs), own_heads, op)
         for total, region, made, own, shape, mask in zip(
             joined.outputs, out_regions, result.outputs, owned, shapes, masks
         ):
