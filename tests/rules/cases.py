@@ -58,6 +58,7 @@ def convolution() -> List[Case]:
         Case("Deconvolution", {"kernel": "(3, 3)", "num_filter": 5, "no_bias": "False", "stride": "(2, 2)",
                                "pad": "(1, 1)", "adj": "(1, 1)"},
              [real(4, 6, 4, 3), real(6, 5, 3, 3), real(5)], "n m c+"),
+        Case("Deconvolution", {"kernel": "(3,)", "num_filter": 5}, [real(4, 6, 7), real(6, 5, 3)], "n m c+"),
         Case("Deconvolution", {"kernel": "(2, 2)", "num_filter": 6, "num_group": 3, "no_bias": "False"},
              [real(4, 6, 4, 3), real(6, 2, 2, 2), real(6)], "n g"),
         Case("Deconvolution", {"kernel": "(2, 2)", "num_filter": 2, "target_shape": "(8, 6)", "stride": "(2, 2)"},
