@@ -113,27 +113,6 @@ Rule one_hot_rule(const OperatorView& op) {
   return rule.input(indices).output(out).index_into(0, v).extent_attr("depth", v).build();
 }
 
-// data[k dims that are indexed, ...] indices[k, ...] -> the dims of the indices
-// after the first, then those of the data that are not indexed
-Rule gather_nd_rule(const OperatorView& op) {
-  if (!has_operands(op, 2, 1)) return Rule();
-  const Shape& data = op.inputs[0].shape;
-  const Shape& indices = op.inputs[1].shape;
-  if (indices.empty() || indices[0] < 1) return Rule();
-  if (indices[0] > static_cast<int64_t>(data.size())) return Rule();
-  const size_t indexed = static_cast<size_t>(indices[0]);
-  DimSet whole;
-  for (size_t d = 0; d < indexed; ++d) whole.insert(d);
-  RuleBuilder rule(op);
-  const Dims data_dims = rule.dim_factors(data, whole);
-  const Dims out_indices = index_factors(&rule, Shape(indices.begin() + 1, indices.end()), "i");
-  Dims index_dims = {kWhole};
-  index_dims.insert(index_dims.end(), out_indices.begin(), out_indices.end());
-  Dims out = out_indices;
-  out.insert(out.end(), data_dims.begin() + static_cast<std::ptrdiff_t>(indexed), data_dims.end());
-  return rule.input(data_dims).input(index_dims).output(out).build();
-}
-
 // data[the dims of the indices after the first, ...] indices[k, ...] -> out[k dims that are
 // indexed, ...], whose shape an attribute states
 Rule scatter_nd_rule(const OperatorView& op) {
@@ -172,6 +151,27 @@ Rule unravel_rule(const OperatorView& op) {
   return rule.input({n}).output({kWhole, n}).build();
 }
 
+// data[k dims that are indexed, ...] indices[k, ...] -> the dims of the indices
+// after the first, then those of the data that are not indexed
+Rule gather_nd_rule(const OperatorView& op) {
+  if (!has_operands(op, 2, 1)) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const Shape& indices = op.inputs[1].shape;
+  if (indices.empty() || indices[0] < 1) return Rule();
+  if (indices[0] > static_cast<int64_t>(data.size())) return Rule();
+  const size_t indexed = static_cast<size_t>(indices[0]);
+  DimSet whole;
+  for (size_t d = 0; d < indexed; ++d) whole.insert(d);
+  RuleBuilder rule(op);
+  const Dims data_dims = rule.dim_factors(data, whole);
+  const Dims out_indices = index_factors(&rule, Shape(indices.begin() + 1, indices.end()), "i");
+  Dims index_dims = {kWhole};
+  index_dims.insert(index_dims.end(), out_indices.begin(), out_indices.end());
+  Dims out = out_indices;
+  out.insert(out.end(), data_dims.begin() + static_cast<std::ptrdiff_t>(indexed), data_dims.end());
+  return rule.input(data_dims).input(index_dims).output(out).build();
+}
+
 }  // namespace
 
 void register_indexing_rules(RuleRegistry* registry) {
@@ -179,11 +179,11 @@ void register_indexing_rules(RuleRegistry* registry) {
   (*registry)["take"] = take_rule;
   (*registry)["pick"] = pick_rule;
   (*registry)["batch_take"] = batch_take_rule;
-  (*registry)["one_hot"] = one_hot_rule;
-  (*registry)["gather_nd"] = gather_nd_rule;
   (*registry)["scatter_nd"] = scatter_nd_rule;
   (*registry)["_ravel_multi_index"] = ravel_rule;
   (*registry)["_unravel_index"] = unravel_rule;
+  (*registry)["one_hot"] = one_hot_rule;
+  (*registry)["gather_nd"] = gather_nd_rule;
 }
 
 }  // namespace soybean
