@@ -52,6 +52,7 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
     Reason.WHOLE: (
         "_np_diag", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d", "_npi_share_memory", "_npi_tensorinv",
         "_npi_tensorsolve", "_npx_constraint_check", "_shuffle", "all_finite", "multi_all_finite",
+        "shape_array", "size_array",
     ),
     Reason.MIXED: ("_histogram",),
     Reason.CONTROL_FLOW: ("_cond", "_foreach", "_while_loop"),

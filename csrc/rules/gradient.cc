@@ -22,6 +22,9 @@ bool stops_gradient(const std::string& op) {
       "_logical_xor_scalar", "broadcast_logical_and", "broadcast_logical_or",
       "broadcast_logical_xor", "_npi_logical_not", "_npi_isfinite", "_npi_isinf", "_npi_isnan",
       "_npi_isneginf", "_npi_isposinf",
+      // places and overlaps of boxes
+      "_contrib_MultiBoxTarget", "_contrib_bipartite_matching", "_contrib_box_decode",
+      "_contrib_box_encode", "_contrib_box_iou", "_contrib_index_array",
       // to which MXNet 1.9.1 gives no gradient, though there is one
       "_npi_std", "_npi_var", "_npi_percentile", "_np_atleast_1d", "_np_atleast_2d",
       "_np_atleast_3d", "_npi_eig", "_npi_eigh", "_npi_eigvals", "_npi_eigvalsh", "_npi_pinv",

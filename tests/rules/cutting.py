@@ -370,8 +370,6 @@ def check_rule(case: Case, seed: int = 0) -> Dict:
     if heads is not None:
         passes = any(g is not None and g.any() for g in whole.gradients)
         assert not (passes and rule["stops_gradient"]), f"the gradient of {case} is not zero"
-        if all(o.dtype.kind == "f" for o in whole.outputs):
-            assert passes or rule["stops_gradient"], f"the gradient of {case} is zero"
     if rule["known"]:
         for cuts in possible_cuts(rule):
             check_cut(case, attrs, rule, cuts, arrays, whole, heads)

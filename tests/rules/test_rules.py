@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.rules.cases import CASES, READ, UNKNOWN
-from tests.rules.cutting import Case, check_rule, draw_inputs, real, rule_of, run, visible_outputs
+from tests.rules.cutting import Case, check_rule, draw_inputs, real, rule_of, run, run_whole, visible_outputs
 
 OWN_GRADIENT = ("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput",
                 "SVMOutput", "MakeLoss", "make_loss")
@@ -93,6 +93,20 @@ def test_flags(case: Case):
 ], ids=str)
 def test_the_sample_dim_is_the_batch(case: Case):
     assert [f["name"] for f in whole_rule(case)["factors"] if f["batch"]] == ["n"]
+
+
+@pytest.mark.parametrize("op", sorted({case.op for case in CASES if case.training}))
+def test_a_gradient_that_is_always_zero_is_known_to_be(op: str):
+    passes = []
+    for case in (case for case in CASES if case.op == op and case.training):
+        whole, heads = run_whole(case, texts(case), draw_inputs(case, 0), 0)
+        # What is not a floating-point number has no gradient in any operator.
+        if heads is None or any(o.dtype.kind != "f" for o in whole.outputs):
+            return
+        passes.append(any(g is not None and g.any() for g in whole.gradients))
+        if passes[-1]:
+            break
+    assert whole_rule(case)["stops_gradient"] != any(passes)
 
 
 def test_batch_norm_in_training_has_no_batch_factor():
