@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.markdown is not None and arguments.patterns:
-        raise OperatorsError(f"--markdown {arguments.markdown} was given with {arguments.patterns[0]!r}: the page is of "
-                             "all operators, leave the name out.")
+        raise OperatorsError(f"--markdown {arguments.markdown} was given with {arguments.patterns[0]!r}: the page is "
+                             "of all operators, leave the name out.")
     startup.set_environment(None)  # before MXNet is imported
     everything = coverage()
     shown = _matching(everything, arguments.patterns)
@@ -65,8 +65,8 @@ def _matching(operators: Sequence[Operator], patterns: Sequence[str]) -> List[Op
     for pattern in patterns:
         matching = [o for o in operators if any(fnmatch.fnmatchcase(n, pattern) for n in (o.name, *o.aliases))]
         if not matching:
-            raise OperatorsError(f"MXNet has no operator {pattern!r}: give a name as it is in a symbol's JSON, an alias, "
-                                 "or a pattern such as '*conv*'.")
+            raise OperatorsError(f"MXNet has no operator {pattern!r}: give a name as it is in a symbol's JSON, an "
+                                 "alias, or a pattern such as '*conv*'.")
         found += [operator for operator in matching if operator not in found]
     return found if patterns else list(operators)
 
@@ -123,23 +123,24 @@ def _print(everything: Sequence[Operator], shown: Sequence[Operator]) -> None:
 _INTRODUCTION = """# MXNet's operators
 
 Along what each operator of MXNet 1.9.1 can be cut, or why it is computed whole by one device. This page is written by
-`python -m soybean_mx operators --markdown docs/operators.md` from the rules themselves, each asked about one typical call;
-`python -m soybean_mx operators NAME` shows single operators.
+`python -m soybean_mx operators --markdown docs/operators.md` from the rules themselves, each asked about one typical
+call; `python -m soybean_mx operators NAME` shows single operators.
 
 """
 
 _LEGEND = """
-**Counted** are all operators that MXNet registers, by their own names, without their aliases and without those that exist
-only as another's gradient (`backward` is in their names). Not counted among what *a trained block can contain*, a hybridized
-block of dense tensors in training, are those of the reasons that the last table marks so.
+**Counted** are all operators that MXNet registers, by their own names, without their aliases and without those that
+exist only as another's gradient (`backward` is in their names). Not counted among what *a trained block can contain*,
+a hybridized block of dense tensors in training, are those of the reasons that the last table marks so.
 
 ## Operators with a rule
 
-*Cut along*: the factors of the rule ([design.md](design.md#words)) that have room for two parts in the call shown. `n` is
-dim 0, the samples as a rule, `d1` dim 1, and so on; `+`: the outputs are sums over it; `~`: its parts need rows of their
-neighbours (a halo). *all*: there is nothing to cut in the call, every device that needs the result computes it. *once*: never
-computed by two devices on the same elements, as it draws random numbers or makes a gradient of its own. Attributes and
-shapes decide in each case, as in the rules of `csrc/rules/`.
+*Cut along*: the factors of the rule ([design.md](design.md#words)) that have room for two parts in the call shown.
+`n` is dim 0, the samples as a rule, `d1` dim 1, and so on; `+`: the outputs are sums over it; `~`: its parts need
+rows of their neighbours (a halo). *all*: there is nothing to cut in the call, every device that needs the result
+computes it. *once*: never computed by two devices on the same elements, as it draws random numbers or makes a
+gradient of its own. Attributes and shapes decide in each case, as in the rules of `csrc/rules/` (a `Deconvolution` of
+images in single precision is computed whole: oneDNN takes no weight that is not a variable).
 
 | operator | aliases | cut along | once | operands; attributes |
 |---|---|---|---|---|

@@ -5,8 +5,8 @@ from typing import List
 
 import numpy as np
 
-from tests.rules import numeric_cases
 from tests.rules.cutting import Case, Operand, index, length, positive, real
+from tests.rules.numeric_cases import FAMILIES as NUMERIC_FAMILIES
 
 
 def dense() -> List[Case]:
@@ -637,9 +637,9 @@ def recurrent() -> List[Case]:
 
 FAMILIES = (dense, convolution, pooling, normalization, elementwise, dropout, broadcast, matrix_products, reductions,
             reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences,
-            attention, recurrent)
+            attention, recurrent, *NUMERIC_FAMILIES)
 
-CASES = [case for family in FAMILIES for case in family()] + numeric_cases.CASES
+CASES = [case for family in FAMILIES for case in family()]
 
 # Operators whose gradient spoils a cut along every dim, or whose meaning a cut would change, or that MXNet itself does
 # not run soundly; with the shapes of their outputs.

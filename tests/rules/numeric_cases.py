@@ -126,4 +126,4 @@ def random_numbers() -> List[Case]:
     ]
 
 
-CASES = linear_algebra() + diagonals() + random_numbers()
+FAMILIES = (linear_algebra, diagonals, random_numbers)

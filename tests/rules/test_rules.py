@@ -66,9 +66,8 @@ def test_what_cannot_be_cut_has_no_rule(case: Case, outputs):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_flags(case: Case):
     rule = whole_rule(case)
-    drops = case.op == "Dropout" and (case.training or case.attrs.get("mode") == "always")
-    draws = not case.exact and case.op != "Dropout"
-    assert rule["random"] == (drops or draws or case.op in OWN_GRADIENT)
+    drops = (case.training or case.attrs.get("mode") == "always") if case.op == "Dropout" else not case.exact
+    assert rule["random"] == (drops or case.op in OWN_GRADIENT)
     global_average = case.op == "Pooling" and "global_pool" in case.attrs and case.attrs["pool_type"] == "avg"
     assert rule["average"] == (case.op in ("mean", "_npi_mean") or global_average)
     names = [f["name"] for f in rule["factors"]]
