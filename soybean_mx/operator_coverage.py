@@ -19,6 +19,8 @@ CALLS_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "operator_
 
 _OWN = "_soybean_mx_"  # operators of this package, which MXNet has when the library is loaded
 _NODE = "op"
+# Operators of quantized numbers, with a rule or without.
+_QUANTIZATION = ("_contrib_calibrate_", "_contrib_dequantize", "_contrib_quantize", "_contrib_requantize")
 
 
 class Reason(enum.Enum):
@@ -30,13 +32,17 @@ class Reason(enum.Enum):
     SHAPE = ("the result's shape depends on the values", True)
     WHOLE = ("each part of the result needs all of the operands", True)
     MIXED = ("its results are not alike: what sums up one of them does not sum up another", True)
+    NUMBERED = ("the result numbers samples, which a part would count from its own beginning", True)
+    ONE_DRAW = ("one random number is drawn for the whole result", True)
+    WRONG_IN_PARTS = ("MXNet goes wrong on parts of it (docs/mxnet_bugs.md)", True)
+    GPU_ONLY = ("computed on GPUs only", True)
     CONTROL_FLOW = ("control flow: the body is a graph of its own", True)
     CALLBACK = ("calls back into the host's language", True)
     UPDATE = ("changes its operands: an optimizer's update", False)
     IN_PLACE = ("writes into its operand, which MXNet refuses in a graph", False)
     NDARRAY = ("a function of NDArrays: MXNet cannot compute it in a graph", False)
     SPARSE = ("of sparse tensors only, which the tiled graph has none of", False)
-    INFERENCE = ("of quantized numbers, which have no gradient: made for inference by MXNet's quantization", False)
+    INFERENCE = ("of quantized numbers, which have no gradient: for inference only", False)
     NO_RULE = ("no rule is written", True)
     MADE_BY_MXNET = ("made by MXNet itself when it rewrites or runs a graph", False)
 
@@ -50,11 +56,19 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
         "_contrib_boolean_mask", "_npi_bincount", "_npi_delete", "_npi_unique", "_npx_nonzero",
     ),
     Reason.WHOLE: (
-        "_np_diag", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d", "_npi_share_memory", "_npi_tensorinv",
-        "_npi_tensorsolve", "_npx_constraint_check", "_shuffle", "all_finite", "multi_all_finite",
-        "shape_array", "size_array",
+        "_contrib_Proposal", "_contrib_allclose", "_np_diag", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d",
+        "_npi_share_memory", "_npi_tensorinv", "_npi_tensorsolve", "_npx_constraint_check", "_shuffle", "all_finite",
+        "multi_all_finite", "shape_array", "size_array",
     ),
     Reason.MIXED: ("_histogram",),
+    Reason.NUMBERED: ("_contrib_MultiProposal",),
+    Reason.ONE_DRAW: (
+        "_image_random_brightness", "_image_random_color_jitter", "_image_random_contrast",
+        "_image_random_flip_left_right", "_image_random_flip_top_bottom", "_image_random_hue", "_image_random_lighting",
+        "_image_random_saturation",
+    ),
+    Reason.WRONG_IN_PARTS: ("CTCLoss",),
+    Reason.GPU_ONLY: ("_contrib_count_sketch", "_contrib_fft", "_contrib_ifft"),
     Reason.CONTROL_FLOW: ("_cond", "_foreach", "_while_loop"),
     Reason.CALLBACK: ("Custom", "_CustomFunction", "_NDArray", "_Native"),
     Reason.UPDATE: (
@@ -77,13 +91,7 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
         "_contrib_dgl_csr_neighbor_uniform_sample", "_contrib_dgl_graph_compact", "_contrib_dgl_subgraph",
         "_contrib_edge_id", "_contrib_getnnz", "_sparse_retain", "_square_sum",
     ),
-    Reason.INFERENCE: (
-        "_contrib_calibrate_entropy", "_contrib_dequantize", "_contrib_quantize", "_contrib_quantize_asym",
-        "_contrib_quantize_v2", "_contrib_quantized_act", "_contrib_quantized_batch_norm", "_contrib_quantized_concat",
-        "_contrib_quantized_conv", "_contrib_quantized_elemwise_add", "_contrib_quantized_elemwise_mul",
-        "_contrib_quantized_embedding", "_contrib_quantized_flatten", "_contrib_quantized_fully_connected",
-        "_contrib_quantized_pooling", "_contrib_quantized_rnn", "_contrib_requantize",
-    ),
+    Reason.INFERENCE: ("_contrib_calibrate_entropy", "_contrib_quantize_asym", "_contrib_quantized_rnn"),
     Reason.MADE_BY_MXNET: (
         "_CachedOp", "_CachedOpThreadSafe", "_CrossDeviceCopy", "_NoGradient", "_sg_mkldnn_conv",
         "_sg_mkldnn_fully_connected", "_sg_mkldnn_selfatt_qk", "_sg_mkldnn_selfatt_valatt",
@@ -129,7 +137,8 @@ class Operator:
     @property
     def in_blocks(self) -> bool:
         """Whether a hybridized block of dense tensors that is trained can contain it."""
-        return self.reason is None or self.reason.in_blocks
+        reason = Reason.INFERENCE if self.name.startswith(_QUANTIZATION) else self.reason
+        return reason is None or reason.in_blocks
 
     def to_json(self) -> Dict[str, Any]:
         """The operator as a JSON value."""

@@ -130,8 +130,9 @@ call; `python -m soybean_mx operators NAME` shows single operators.
 
 _LEGEND = """
 **Counted** are all operators that MXNet registers, by their own names, without their aliases and without those that
-exist only as another's gradient (`backward` is in their names). Not counted among what *a trained block can contain*,
-a hybridized block of dense tensors in training, are those of the reasons that the last table marks so.
+exist only as another's gradient (`backward` is in their names). What *a trained block can contain* are the operators
+of a hybridized block of dense tensors in training: all but those of quantized numbers (`_contrib_quantize*` and the
+like), with a rule or without, and those of the reasons that the last table marks so.
 
 ## Operators with a rule
 

@@ -170,6 +170,10 @@ bool stops_gradient(const std::string& op);
 // (transpose), which MXNet places by guess.
 bool has_backward_node(const std::string& op);
 
+// Whether MXNet uses the operator as another one's gradient, too. Where such a node has a
+// control dependency, MXNet takes what it depends on for the operator whose gradient it is.
+bool serves_as_gradient(const std::string& op);
+
 // Whether an input must be a variable itself, not something computed: a state that
 // the operator changes, or the weight of a Deconvolution in single precision, which
 // oneDNN cannot take otherwise.
