@@ -25,6 +25,9 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_dropout_rules(&all);
     register_attention_rules(&all);
     register_recurrent_rules(&all);
+    register_deformable_convolution_rules(&all);
+    register_detection_rules(&all);
+    register_vision_rules(&all);
     return all;
   }();
   return registry;
