@@ -125,6 +125,7 @@ Rule upsampling_rule(const OperatorView& op) {
 
 void register_pooling_rules(RuleRegistry* registry) {
   (*registry)["Pooling"] = pooling_rule;
+  (*registry)["Pooling_v1"] = pooling_rule;
   (*registry)["_contrib_AdaptiveAvgPooling2D"] = resize_rule;
   (*registry)["UpSampling"] = upsampling_rule;
 }

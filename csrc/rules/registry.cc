@@ -28,6 +28,7 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_deformable_convolution_rules(&all);
     register_detection_rules(&all);
     register_vision_rules(&all);
+    register_image_rules(&all);
     return all;
   }();
   return registry;

@@ -15,18 +15,29 @@ bool has_images(const OperatorView& op, size_t inputs) {
   return op.outputs[0].shape.size() == 4;
 }
 
-// data[n, c, *, *] (like[l0, l1, *, *], of which only the extents count) -> out[n, c, *, *]
+// data[n, c, *, *] (like[n, c, *, *], of which only the extents count) -> out[n, c, *, *]
+//
+// Where `like` has other samples and channels, they are factors of their own.
 Rule sized_like_rule(const OperatorView& op) {
   if (!has_images(op, op.inputs.size()) || op.inputs.size() > 2) return Rule();
   RuleBuilder rule(op);
   const Dims dims = rule.image_factors(op.inputs[0].shape, 1, {2, 3});
   rule.input(dims);
   if (op.inputs.size() == 2) {
-    const int l0 = rule.same_factor("l0", op.inputs[1].shape[0]);
-    const int l1 = rule.same_factor("l1", op.inputs[1].shape[1]);
-    rule.input({l0, l1, kWhole, kWhole});
+    Dims like = dims;
+    for (size_t d = 0; d < 2; ++d) {
+      const int64_t extent = op.inputs[1].shape[d];
+      if (extent != op.inputs[0].shape[d]) like[d] = rule.same_factor("l" + std::to_string(d), extent);
+    }
+    rule.input(like);
   }
   return rule.output(dims).build();
+}
+
+// MXNet writes the gradient of `like` (zeros) with the number of samples of the data.
+Rule bilinear_resize_rule(const OperatorView& op) {
+  const bool like = op.inputs.size() == 2 && !op.inputs[0].shape.empty() && !op.inputs[1].shape.empty();
+  return like && op.inputs[0].shape[0] != op.inputs[1].shape[0] ? Rule() : sized_like_rule(op);
 }
 
 // a[n, c, *, *] b[n, c, *, *] -> out[n, displacements, *, *], an average over the
@@ -92,7 +103,7 @@ Rule col2im_rule(const OperatorView& op) {
 
 void register_vision_rules(RuleRegistry* registry) {
   (*registry)["Crop"] = sized_like_rule;
-  (*registry)["_contrib_BilinearResize2D"] = sized_like_rule;
+  (*registry)["_contrib_BilinearResize2D"] = bilinear_resize_rule;
   (*registry)["Correlation"] = correlation_rule;
   (*registry)["BilinearSampler"] = bilinear_sampler_rule;
   (*registry)["GridGenerator"] = grid_generator_rule;
