@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,27 +66,70 @@ std::optional<Statement> statement_of(const Node& node, const Shape& in) {
   return std::nullopt;
 }
 
+// Copies a graph node by node, without the operands that give a shape only.
+class Copy {
+ public:
+  explicit Copy(const Graph& serial) : serial_(serial) {
+    for (const Node& node : serial.nodes()) {
+      names_.insert(node.name);
+      for (const Entry& e : node.inputs) ++uses_[e];
+    }
+    for (const Entry& e : serial.outputs()) ++uses_[e];
+  }
+
+  Graph run() {
+    for (const Node& node : serial_.nodes()) {
+      Node copy = node;
+      for (Entry& e : copy.inputs) e = moved(e);
+      if (node.inputs.size() == 2 && node.outputs.size() == 1) state(node, &copy);
+      position_.push_back(static_cast<int>(nodes_.size()));
+      nodes_.push_back(std::move(copy));
+    }
+    std::vector<Entry> outputs;
+    for (const Entry& e : serial_.outputs()) outputs.push_back(moved(e));
+    return Graph(std::move(nodes_), std::move(outputs));
+  }
+
+ private:
+  Entry moved(Entry e) const { return {position_[static_cast<size_t>(e.node)], e.index}; }
+
+  void state(const Node& node, Node* copy) {
+    auto stated = statement_of(node, serial_.type(node.inputs[0]).shape);
+    if (!stated) return;
+    int& uses = uses_[node.inputs[1]];
+    if (uses == 1) {
+      copy->inputs[1] = without_gradient(*copy);
+      return;
+    }
+    --uses;
+    copy->op = std::move(stated->op);
+    copy->attrs = std::move(stated->attrs);
+    copy->inputs.pop_back();
+  }
+
+  Entry without_gradient(const Node& user) {
+    const Entry e = user.inputs[1];
+    Node node;
+    node.op = "BlockGrad";
+    node.name = user.name + "_like";
+    while (!names_.insert(node.name).second) node.name += "_";
+    node.inputs = {e};
+    node.outputs = {nodes_[static_cast<size_t>(e.node)].outputs[static_cast<size_t>(e.index)]};
+    nodes_.push_back(std::move(node));
+    return {static_cast<int>(nodes_.size()) - 1, 0};
+  }
+
+  const Graph& serial_;
+  std::map<Entry, int> uses_;
+  std::set<std::string> names_;
+  std::vector<Node> nodes_;
+  std::vector<int> position_;  // by serial node
+};
+
 }  // namespace
 
 SerialProgram state_extents(SerialProgram program) {
-  std::vector<Node> nodes = program.graph.nodes();
-  std::map<Entry, int> uses;
-  for (const Node& node : nodes) {
-    for (const Entry& e : node.inputs) ++uses[e];
-  }
-  for (const Entry& e : program.graph.outputs()) ++uses[e];
-  for (Node& node : nodes) {
-    if (node.inputs.size() != 2 || node.outputs.size() != 1) continue;
-    int& of_shape = uses[node.inputs[1]];
-    if (of_shape < 2 || node.inputs[0] == node.inputs[1]) continue;
-    auto stated = statement_of(node, program.graph.type(node.inputs[0]).shape);
-    if (!stated) continue;
-    --of_shape;
-    node.op = std::move(stated->op);
-    node.attrs = std::move(stated->attrs);
-    node.inputs.pop_back();
-  }
-  program.graph = Graph(std::move(nodes), program.graph.outputs());
+  program.graph = Copy(program.graph).run();
   return program;
 }
 

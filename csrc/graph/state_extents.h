@@ -7,7 +7,8 @@
 // nobody wrote where the image keeps its size, and is written beyond the tensor's end where
 // that has fewer samples than the image.
 //
-// An operand that nothing else uses stays, so that no operator loses its last user.
+// An operand that nothing else uses stays, so that no operator loses its last user, and is
+// given no gradient.
 #ifndef SOYBEAN_GRAPH_STATE_EXTENTS_H_
 #define SOYBEAN_GRAPH_STATE_EXTENTS_H_
 
