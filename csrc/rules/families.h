@@ -46,6 +46,7 @@ void register_deformable_convolution_rules(RuleRegistry* registry);
 void register_detection_rules(RuleRegistry* registry);
 void register_vision_rules(RuleRegistry* registry);
 void register_image_rules(RuleRegistry* registry);
+void register_quantization_rules(RuleRegistry* registry);
 
 }  // namespace soybean
 

@@ -29,6 +29,7 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_detection_rules(&all);
     register_vision_rules(&all);
     register_image_rules(&all);
+    register_quantization_rules(&all);
     return all;
   }();
   return registry;

@@ -24,7 +24,8 @@ namespace soybean {
 constexpr int kWhole = -1;
 
 // Every output of a rule carries the factor, or none does (then it is reduced, or
-// `same`).
+// `same`). A further output that does not, beside one that does, is the same in every
+// group and has no gradient.
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided

@@ -18,7 +18,8 @@ def gradient(users: int) -> float:
     x = mx.sym.Variable("x")
     shared = x * 1
     heads = [mx.sym.Crop(shared, num_args=1, h_w=(1, 1))] + [shared * i for i in range(1, users)]
-    executor = mx.sym.Group([mx.sym.make_loss(mx.sym.sum(head)) for head in heads]).simple_bind(mx.cpu(), x=(1, 1, 2, 2))
+    losses = mx.sym.Group([mx.sym.make_loss(mx.sym.sum(head)) for head in heads])
+    executor = losses.simple_bind(mx.cpu(), x=(1, 1, 2, 2))
     executor.forward(is_train=True)
     executor.backward()
     return float(executor.grad_dict["x"].asnumpy()[0, 0, 1, 1])

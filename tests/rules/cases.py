@@ -3,8 +3,6 @@ from __future__ import annotations
 
 from typing import List
 
-import numpy as np
-
 from tests.rules import vision_cases
 from tests.rules.cutting import Case, Operand, index, length, positive, real
 

@@ -236,12 +236,60 @@ def scattered() -> List[Case]:
     ]
 
 
-FAMILIES = (deformable_convolutions, detection, vision, images, older_operators, batch_norms, scattered)
+def quantized() -> List[Case]:
+    """Return cases of inference in 8 bits."""
+    def signed(*shape):
+        return Operand(shape, lambda rng, s: rng.randint(-127, 128, size=s), gradient=False, dtype="int8")
+
+    def unsigned(*shape):
+        return Operand(shape, lambda rng, s: rng.randint(0, 256, size=s), gradient=False, dtype="uint8")
+
+    def wide(*shape):
+        return Operand(shape, lambda rng, s: rng.randint(-2 ** 24, 2 ** 24, size=s), gradient=False, dtype="int32")
+
+    def ends(count=1):
+        return [Operand((1,), lambda rng, s, v=v: np.full(s, v), gradient=False) for v in (-2.5, 3)] * count
+
+    def case(op, attrs, operands, factors="n"):
+        return Case(f"_contrib_{op}", attrs, operands, factors, training=False)
+
+    known = {"min_calib_range": -2, "max_calib_range": 2.5}
+    image, channels = unsigned(4, 4, 6, 5), [_fixed(positive(4)), _fixed(real(4))] * 2
+    square = {"kernel": "(3, 3)", "num_filter": 4, "layout": "NCHW"}
+    dense = {"num_hidden": 5}
+    return [
+        case("quantize", {"out_type": "uint8"}, [_fixed(real(4, 6)), *ends()]),
+        case("quantize_v2", {"out_type": "int8", **known}, [_fixed(real(4, 6))]),
+        case("quantize_v2", {"out_type": "auto", **known}, [_fixed(real(4, 6))]),
+        case("dequantize", {}, [signed(4, 6), *ends()]),
+        case("dequantize", {}, [unsigned(4, 3, 6), *ends()]),
+        case("requantize", known, [wide(4, 6), *ends()]),
+        case("quantized_act", {"act_type": "relu"}, [signed(4, 6, 3, 2), *ends()]),
+        case("quantized_conv", {**square, "no_bias": "True"}, [image, signed(4, 4, 3, 3), *ends(2)]),
+        case("quantized_conv", {**square, "pad": "(1, 1)"}, [image, signed(4, 4, 3, 3), signed(4), *ends(3)]),
+        case("quantized_fully_connected", dense, [signed(4, 6), signed(5, 6), signed(5), *ends(3)]),
+        case("quantized_fully_connected", {**dense, "no_bias": "True"}, [unsigned(4, 6), signed(5, 6), *ends(2)]),
+        case("quantized_pooling", {"kernel": "(2, 2)", "pool_type": "max"}, [image, *ends()]),
+        case("quantized_pooling", {"kernel": "(2, 2)", "pool_type": "avg", "global_pool": "True"}, [image, *ends()]),
+        case("quantized_flatten", {}, [signed(4, 3, 2), *ends()]),
+        case("quantized_concat", {"num_args": 2, "dim": 1}, [signed(4, 3, 2, 2), signed(4, 2, 2, 2), *ends(2)]),
+        case("quantized_elemwise_add", known, [signed(4, 3, 2, 2), signed(4, 3, 2, 2), *ends(2)]),
+        case("quantized_elemwise_mul", known, [signed(4, 6), signed(4, 6), *ends(2)]),
+        case("quantized_batch_norm", {"eps": 0.01, "fix_gamma": "False", **known},
+             [signed(4, 4, 3, 2), *channels[:3], _fixed(positive(4)), *ends()]),
+        case("quantized_embedding", {"input_dim": 7, "output_dim": 6}, [index(7, 4, 3), signed(7, 6), *ends()]),
+    ]
+
+
+FAMILIES = (deformable_convolutions, detection, vision, images, older_operators, batch_norms, scattered, quantized)
 
 CASES = [case for family in FAMILIES for case in family()]
 
 # As UNKNOWN and READ in tests/rules/cases.py.
 UNKNOWN = [
+    # The range is measured on what is given.
+    (Case("_contrib_quantize_v2", {}, [real(4, 6)]), [(4, 6), (1,), (1,)]),
+    (Case("_contrib_requantize", {}, [real(4, 6), real(1), real(1)]), [(4, 6), (1,), (1,)]),
     (Case("_contrib_Proposal", {"rpn_pre_nms_top_n": 12, "rpn_post_nms_top_n": 4},
           [positive(1, 24, 2, 2), real(1, 48, 2, 2), real(1, 3)]), [(4, 5)]),
     # MXNet writes the gradient of what a size is taken from beyond its end.
