@@ -126,7 +126,7 @@ Rule deformable_roi_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const int64_t channels = attrs.integer("output_dim");
   const bool no_trans = attrs.boolean("no_trans", false);
-  if (attrs.failed() || op.outputs.size() != 1) return Rule();
+  if (attrs.failed() || op.outputs.size() != 1 || op.outputs[0].shape.size() != 4) return Rule();
   if (no_trans) return roi_rule(op);
   if (!has_operands(op, 3, 1) || op.inputs[2].shape.size() != 4) return Rule();
   const int64_t classes = op.inputs[2].shape[1] / 2;

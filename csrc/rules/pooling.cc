@@ -99,7 +99,7 @@ Rule resize_rule(const OperatorView& op) {
 
 // data[n, c, *, *] weight[c, 1, kh, kw] -> out[n, c, *, *]: a transposed convolution
 Rule bilinear_upsampling_rule(const OperatorView& op) {
-  if (!has_operands(op, 2, 1) || op.inputs[1].shape.size() != 4) return Rule();
+  if (!has_operands(op, 2, 1) || op.outputs[0].shape.size() != 4) return Rule();
   RuleBuilder rule(op);
   const Dims dims = rule.image_factors(op.outputs[0].shape, 1, {2, 3});
   rule.input(dims).input({dims[1], kWhole, kWhole, kWhole}).output(dims);

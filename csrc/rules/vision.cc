@@ -19,7 +19,7 @@ bool has_images(const OperatorView& op, size_t inputs) {
 //
 // Where `like` has other samples and channels, they are factors of their own.
 Rule sized_like_rule(const OperatorView& op) {
-  if (!has_images(op, op.inputs.size()) || op.inputs.size() > 2) return Rule();
+  if (op.inputs.empty() || op.inputs.size() > 2 || !has_images(op, op.inputs.size())) return Rule();
   RuleBuilder rule(op);
   const Dims dims = rule.image_factors(op.inputs[0].shape, 1, {2, 3});
   rule.input(dims);
