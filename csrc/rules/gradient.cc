@@ -32,4 +32,6 @@ bool has_backward_node(const std::string& op) {
   return operators.count(op) > 0;
 }
 
+bool may_follow(const std::string& op) { return op != "gather_nd" && op != "scatter_nd"; }
+
 }  // namespace soybean

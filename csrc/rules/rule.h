@@ -161,6 +161,10 @@ bool stops_gradient(const std::string& op);
 // (transpose), which MXNet places by guess.
 bool has_backward_node(const std::string& op);
 
+// Whether a node may have a control dependency. MXNet 1.9.1 marks some operators of the
+// forward pass as backward ones, and takes what these depend on for their forward node.
+bool may_follow(const std::string& op);
+
 // Whether an input must be a variable itself, not something computed: a state that
 // the operator changes, or the weight of a Deconvolution in single precision, which
 // oneDNN cannot take otherwise.

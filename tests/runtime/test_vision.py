@@ -8,7 +8,7 @@ import pytest
 from tests.child import run_child
 
 # Each in a process of its own: what MXNet does wrong with some of these operators ends it.
-NETWORKS = ("deformable", "synchronised", "sized", "detector", "warped")
+NETWORKS = ("deformable", "synchronised", "sized", "detector", "warped", "gathered")
 RUNS = [(name, ("cpu:4", "cpu:8", "cpu:3")[i % 3], strategy)
         for i, (name, strategy) in enumerate(itertools.product(NETWORKS, ("data", "optimal")))]
 

@@ -130,8 +130,19 @@ class Warped(Network):
         return warped, compared, F.col2im(columns * columns, output_size=(5, 6), kernel=(3, 3), pad=(1, 1))
 
 
+class Gathered(Network):
+    """Pixels picked by number, and put elsewhere."""
+
+    def hybrid_forward(self, F, x):
+        pixels = F.reshape(F.transpose(self.first(x), axes=(0, 2, 3, 1)), (0, -1, 8))
+        places = F.BlockGrad(F.topk(F.mean(pixels, axis=2), k=3))
+        samples = F.broadcast_like(F.expand_dims(F.contrib.arange_like(places, axis=0), axis=1), places)
+        picked = F.gather_nd(pixels, F.stack(samples, places, axis=0))
+        return picked, F.scatter_nd(F.sin(picked), F.stack(samples, places, axis=0), shape=(BATCH, 64, 8))
+
+
 NETWORKS = {"deformable": Deformable, "synchronised": Synchronised, "sized": Sized, "detector": Detector,
-            "warped": Warped}
+            "warped": Warped, "gathered": Gathered}
 DOUBLE = ("deformable",)  # MXNet has operators of the others in single precision only
 
 
