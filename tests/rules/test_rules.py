@@ -68,7 +68,8 @@ def test_flags(case: Case):
     rule = whole_rule(case)
     drops = case.op == "Dropout" and (case.training or case.attrs.get("mode") == "always")
     assert rule["random"] == (drops or case.op in OWN_GRADIENT)
-    global_average = case.op in ("Pooling", "Pooling_v1") and "global_pool" in case.attrs and case.attrs["pool_type"] == "avg"
+    pools = case.op in ("Pooling", "Pooling_v1") and "global_pool" in case.attrs
+    global_average = pools and case.attrs["pool_type"] == "avg"
     assert rule["average"] == (case.op in ("mean", "_npi_mean", "Correlation") or global_average)
     names = [f["name"] for f in rule["factors"]]
     assert len(set(names)) == len(names) and not {"owner", "replicated"} & set(names)

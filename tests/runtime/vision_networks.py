@@ -41,10 +41,16 @@ class Deformable(Network):
 
 
 class Synchronised(Network):
-    """BatchNorm over several devices: SyncBatchNorm, BatchNorm_v1, and with a ReLU."""
+    """SyncBatchNorm, and BatchNorm with a ReLU.
+
+    The tiled network is told of four devices: MXNet's operator would wait for the other three.
+    """
+
+    plain = True  # of the first that is made
 
     def add_layers(self) -> None:
-        self.normal = SyncBatchNorm(in_channels=8)
+        self.normal = SyncBatchNorm(in_channels=8, num_devices=1 if Synchronised.plain else 4)
+        Synchronised.plain = False
         self.relu = nn.BatchNormReLU(in_channels=8)
 
     def hybrid_forward(self, F, x):
@@ -134,11 +140,11 @@ class Gathered(Network):
     """Pixels picked by number, and put elsewhere."""
 
     def hybrid_forward(self, F, x):
-        pixels = F.reshape(F.transpose(self.first(x), axes=(0, 2, 3, 1)), (0, -1, 8))
+        pixels = F.reshape(F.transpose(self.second(self.first(x)), axes=(0, 2, 3, 1)), (0, -1, 8))
         places = F.BlockGrad(F.topk(F.mean(pixels, axis=2), k=3))
         samples = F.broadcast_like(F.expand_dims(F.contrib.arange_like(places, axis=0), axis=1), places)
         picked = F.gather_nd(pixels, F.stack(samples, places, axis=0))
-        return picked, F.scatter_nd(F.sin(picked), F.stack(samples, places, axis=0), shape=(BATCH, 64, 8))
+        return picked, F.scatter_nd(F.sin(picked), F.stack(samples, places, axis=0), shape=(BATCH, 16, 8))
 
 
 NETWORKS = {"deformable": Deformable, "synchronised": Synchronised, "sized": Sized, "detector": Detector,
