@@ -45,6 +45,11 @@ void register_sequence_rules(RuleRegistry* registry);
 void register_dropout_rules(RuleRegistry* registry);
 void register_attention_rules(RuleRegistry* registry);
 void register_recurrent_rules(RuleRegistry* registry);
+void register_deformable_convolution_rules(RuleRegistry* registry);
+void register_detection_rules(RuleRegistry* registry);
+void register_vision_rules(RuleRegistry* registry);
+void register_image_rules(RuleRegistry* registry);
+void register_quantization_rules(RuleRegistry* registry);
 
 }  // namespace soybean
 

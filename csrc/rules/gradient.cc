@@ -37,7 +37,8 @@ bool stops_gradient(const std::string& op) {
       "_greater_equal_scalar", "_lesser_scalar", "_lesser_equal_scalar", "broadcast_equal",
       "broadcast_not_equal", "broadcast_greater", "broadcast_greater_equal", "broadcast_lesser",
       "broadcast_lesser_equal", "logical_not", "_logical_and", "_logical_or", "_logical_xor",
-      "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor"};
+      "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor",
+      "_contrib_box_decode", "_contrib_box_encode", "_contrib_index_array"};
   return operators.count(op) > 0;
 }
 
@@ -52,6 +53,6 @@ bool has_backward_node(const std::string& op) {
   return operators.count(op) > 0;
 }
 
-bool serves_as_gradient(const std::string& op) { return op == "gather_nd" || op == "scatter_nd"; }
+bool may_follow(const std::string& op) { return op != "gather_nd" && op != "scatter_nd"; }
 
 }  // namespace soybean

@@ -172,6 +172,35 @@ Rule gather_nd_rule(const OperatorView& op) {
   return rule.input(data_dims).input(index_dims).output(out).build();
 }
 
+// data[n, ...] -> indices[n, ..., axes]: along a dim of `axes` (all by default) what a
+// group makes would be counted from its own beginning.
+Rule index_array_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const auto axes = attrs.optional_integers("axes");
+  if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
+  const size_t rank = op.inputs[0].shape.size();
+  DimSet whole;
+  for (size_t d = 0; d < rank && !axes; ++d) whole.insert(d);
+  for (const int64_t axis : axes.value_or(Integers{})) {
+    const auto dim = axis_index(axis, rank);
+    if (!dim) return Rule();
+    whole.insert(*dim);
+  }
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.inputs[0].shape, whole);
+  Dims out = dims;
+  out.push_back(kWhole);
+  return rule.input(dims).output(out).build();
+}
+
+// old[v, d1, ...] index[i] new[i, d1, ...] -> old with the rows `index` replaced
+Rule index_copy_rule(const OperatorView& op) {
+  if (!has_operands(op, 3, 1)) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.inputs[0].shape, {0});
+  return rule.input(dims).input({kWhole}).input(dims).output(dims).build();
+}
+
 }  // namespace
 
 void register_indexing_rules(RuleRegistry* registry) {
@@ -184,6 +213,8 @@ void register_indexing_rules(RuleRegistry* registry) {
   (*registry)["_unravel_index"] = unravel_rule;
   (*registry)["one_hot"] = one_hot_rule;
   (*registry)["gather_nd"] = gather_nd_rule;
+  (*registry)["_contrib_index_array"] = index_array_rule;
+  (*registry)["_contrib_index_copy"] = index_copy_rule;
 }
 
 }  // namespace soybean

@@ -271,9 +271,20 @@ Rule numpy_einsum_rule(const OperatorView& op) {
   return einsum_rule(op, operands, out);
 }
 
+// a[n, k] b[m, k] ... -> out[n * m * ..., k]: the products of all rows, n outermost
+Rule khatri_rao_rule(const OperatorView& op) {
+  if (op.inputs.empty() || op.outputs.size() != 1 || op.inputs[0].shape.size() != 2) return Rule();
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", op.inputs[0].shape[0]);
+  const int k = rule.factor("k", op.inputs[0].shape[1]);
+  for (size_t i = 0; i < op.inputs.size(); ++i) rule.input({i == 0 ? n : kWhole, k});
+  return rule.output({n, k}).build();
+}
+
 }  // namespace
 
 void register_matrix_product_rules(RuleRegistry* registry) {
+  (*registry)["khatri_rao"] = khatri_rao_rule;
   (*registry)["dot"] = dot_rule;
   (*registry)["_np_dot"] = numpy_dot_rule;
   (*registry)["batch_dot"] = batch_dot_rule;

@@ -28,6 +28,11 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_dropout_rules(&all);
     register_attention_rules(&all);
     register_recurrent_rules(&all);
+    register_deformable_convolution_rules(&all);
+    register_detection_rules(&all);
+    register_vision_rules(&all);
+    register_image_rules(&all);
+    register_quantization_rules(&all);
     return all;
   }();
   return registry;

@@ -24,7 +24,8 @@ namespace soybean {
 constexpr int kWhole = -1;
 
 // Every output of a rule carries the factor, or none does (then it is reduced, or
-// `same`).
+// `same`). A further output that does not, beside one that does, is the same in every
+// group and has no gradient.
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided
@@ -170,9 +171,9 @@ bool stops_gradient(const std::string& op);
 // (transpose), which MXNet places by guess.
 bool has_backward_node(const std::string& op);
 
-// Whether MXNet uses the operator as another one's gradient, too. Where such a node has a
-// control dependency, MXNet takes what it depends on for the operator whose gradient it is.
-bool serves_as_gradient(const std::string& op);
+// Whether a node may have a control dependency. MXNet 1.9.1 marks some operators of the
+// forward pass as backward ones, and takes what these depend on for their forward node.
+bool may_follow(const std::string& op);
 
 // Whether an input must be a variable itself, not something computed: a state that
 // the operator changes, or the weight of a Deconvolution in single precision, which

@@ -45,6 +45,9 @@ class RuleBuilder {
   RuleBuilder& input(Dims dims);
   RuleBuilder& addend(Dims dims);  // an input that enters a partial sum once
   RuleBuilder& output(Dims dims);
+  // An output without a gradient that is the same in every group, though others carry the
+  // factors that are cut: made of operands that do not carry them.
+  RuleBuilder& alike_output(Dims dims);
   // Along a dim of an input; the factor's size must be the output extent.
   RuleBuilder& window(const Window& window);
   RuleBuilder& merged_input(size_t index);  // see TensorRule::merged
@@ -75,6 +78,7 @@ class RuleBuilder {
 
   const OperatorView& op_;
   Rule rule_;
+  std::set<size_t> alike_outputs_;
 };
 
 // The names of the dims of an image tensor: n, c (at `channel`), then w, (h, w)

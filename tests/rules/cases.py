@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from typing import List
 
-import numpy as np
-
+from tests.rules import vision_cases
 from tests.rules.cutting import Case, Operand, index, length, positive, real
 from tests.rules.numeric_cases import FAMILIES as NUMERIC_FAMILIES
 
@@ -92,24 +91,12 @@ def pooling() -> List[Case]:
              "n c d+ h+ w+"),
         Case(op, {"global_pool": 1, "pool_type": "max"}, image, "n c"),
         Case("_contrib_AdaptiveAvgPooling2D", {"output_size": "(2, 3)"}, image, "n c"),
-        Case("_contrib_BilinearResize2D", {"height": 8, "width": 3}, image, "n c"),
         Case("UpSampling", {"scale": 2, "sample_type": "nearest", "num_args": 1}, image, "n c"),
         Case("UpSampling", {"scale": 2, "sample_type": "nearest", "num_args": 2}, [real(4, 3, 2, 3), real(4, 2, 4, 6)],
              "n"),
         Case("UpSampling", {"scale": 2, "sample_type": "nearest", "num_args": 2, "multi_input_mode": "sum"},
              [real(4, 3, 2, 3), real(4, 3, 2, 3)], "n c"),
-        Case("ROIPooling", {"pooled_size": "(2, 2)", "spatial_scale": 1.0}, [real(2, 3, 6, 6), _regions(5)], "r c"),
-        Case("_contrib_ROIAlign", {"pooled_size": "(2, 2)", "spatial_scale": 1.0}, [real(2, 3, 6, 6), _regions(5)],
-             "r c"),
     ]
-
-
-def _regions(count: int) -> Operand:
-    def draw(rng, shape):
-        begin = rng.randint(0, 3, size=(count, 2))
-        return np.concatenate([rng.randint(0, 2, size=(count, 1)), begin, begin + 2], axis=1)
-
-    return Operand((count, 5), draw, gradient=False)
 
 
 def normalization() -> List[Case]:
@@ -639,7 +626,7 @@ FAMILIES = (dense, convolution, pooling, normalization, elementwise, dropout, br
             reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences,
             attention, recurrent, *NUMERIC_FAMILIES)
 
-CASES = [case for family in FAMILIES for case in family()]
+CASES = [case for family in FAMILIES for case in family()] + vision_cases.CASES
 
 # Operators whose gradient spoils a cut along every dim, or whose meaning a cut would change, or that MXNet itself does
 # not run soundly; with the shapes of their outputs.
@@ -674,6 +661,8 @@ UNKNOWN = [
     (Case("cast_storage", {"stype": "row_sparse"}, [real(4, 6)]), [(4, 6)]),
     (Case("_unravel_index", {"shape": "(5, 6)"}, [real(4, 6)]), [(2, 4, 6)]),
 ]
+
+UNKNOWN += vision_cases.UNKNOWN
 
 # Attributes that a rule reads: one that does not parse makes the operator unknown.
 READ = {
@@ -758,5 +747,5 @@ READ = {
     "_contrib_arange_like": ("axis", "start", "step", "repeat"),
     "SequenceMask": ("axis", "use_sequence_length"),
     "UpSampling": ("sample_type",),
-    "_contrib_ROIAlign": ("position_sensitive",),
+    **vision_cases.READ,
 }

@@ -213,9 +213,10 @@ class Cut:
         """Whether the group is the one that has the addends: the first of every reduced factor that is cut."""
         return all(r[0] == 0 for f, r in group.items() if self.factors[f]["reduced"])
 
-    def counts(self, group: Dict[int, Range]) -> bool:
-        """Whether the group's outputs count: groups that differ in a factor that no output has compute the same."""
-        return all(r[0] == 0 for f, r in group.items() if self.factors[f]["same"])
+    def counts(self, output: int, group: Dict[int, Range]) -> bool:
+        """Whether the group's output counts: groups that differ in a factor that it does not have compute the same."""
+        dims = self.rule["outputs"][output]["dims"]
+        return all(r[0] == 0 for f, r in group.items() if f not in dims and not self.factors[f]["reduced"])
 
     def scale(self, group: Dict[int, Range]) -> float:
         """Return what the group's outputs are multiplied with."""
@@ -307,8 +308,9 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         shapes = [o[r].shape for o, r in zip(whole.outputs, out_regions)]
         local = cut.attributes(attrs, group, shapes)
         scale = cut.scale(group)
-        counts = float(cut.counts(group))  # of groups that compute the same, one is asked for
-        masks = [counts * cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
+        # Of groups that compute the same, one is asked for.
+        masks = [float(cut.counts(k, group)) * cut.mask(k, dict(zip(used, tiles)), shape, group)
+                 for k, shape in enumerate(shapes)]
         tiles = cut.own_indices(used, tiles, group)
         operands = [case.inputs[i] for i in used]
         op = cut.operator(group)

@@ -11,7 +11,7 @@ from tests.rules.cases import CASES, READ, UNKNOWN
 from tests.rules.cutting import Case, check_rule, draw_inputs, real, rule_of, run, run_whole, visible_outputs
 
 OWN_GRADIENT = ("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput",
-                "SVMOutput", "MakeLoss", "make_loss")
+                "SVMOutput", "MakeLoss", "make_loss", "IdentityAttachKLSparseReg")
 
 GARBAGE = ("", " ", "garbage", "-1", "99999999999999999999", "9223372036854775807", "-9223372036854775808", "(1", "1)",
            "(,)", "(1, 2, 3, 4, 5, 6, 7, 8, 9)", "((1, 2), (3, 4))", "()", "[None]", "None", "True", "2.5", "(0, 0)",
@@ -68,8 +68,9 @@ def test_flags(case: Case):
     rule = whole_rule(case)
     drops = (case.training or case.attrs.get("mode") == "always") if case.op == "Dropout" else not case.exact
     assert rule["random"] == (drops or case.op in OWN_GRADIENT)
-    global_average = case.op == "Pooling" and "global_pool" in case.attrs and case.attrs["pool_type"] == "avg"
-    assert rule["average"] == (case.op in ("mean", "_npi_mean") or global_average)
+    pools = case.op in ("Pooling", "Pooling_v1") and "global_pool" in case.attrs
+    global_average = pools and case.attrs["pool_type"] == "avg"
+    assert rule["average"] == (case.op in ("mean", "_npi_mean", "Correlation") or global_average)
     names = [f["name"] for f in rule["factors"]]
     assert len(set(names)) == len(names) and not {"owner", "replicated"} & set(names)
     batch = [f for f, factor in enumerate(rule["factors"]) if factor["batch"]]
