@@ -12,7 +12,7 @@ Shape = Tuple[int, ...]
 # Operators that draw random numbers, whatever the mode: by the start of their names, and by name.
 _RANDOM_PREFIXES = ("_random_", "random_", "_sample_", "sample_", "_image_random_", "_npx__image_random_")
 _RANDOM_NAMES = {"normal", "uniform", "shuffle", "_shuffle", "Custom", "_npi_bernoulli", "_npi_multinomial",
-                 "_npi_normal", "_npi_normal_n", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
+                 "_npi_normal", "_npi_normal_n", "_npi_powerd", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
                  "_npi_uniform_n", "_npi_choice", "_npi_exponential", "_npi_gamma", "_npi_gumbel", "_npi_logistic",
                  "_npi_pareto", "_npi_rayleigh", "_npi_weibull"}
 
@@ -98,10 +98,30 @@ def _infer(internals, function: str, known: Dict[str, Any]):
     unknown = results is None or any(result is None or (isinstance(result, tuple) and _has_unknown(result))
                                      for result in results)
     if unknown:
+        unforeseen = _unforeseen(internals, known) if function == "infer_shape" else None
+        if unforeseen is not None:
+            raise InferenceError(f"The shape of what {unforeseen} gives is not known before it is computed: take the "
+                                 "operator out of the hybridized block.")
         given = ", ".join(f"{name}: {value}" for name, value in known.items())
         raise InferenceError(f"{function} leaves some tensors of the block unknown, given {given}: initialise all "
                              "parameters with full shapes and types.")
     return results
+
+
+def _unforeseen(internals, known: Mapping[str, Any]) -> Optional[str]:
+    """The first operator of a result whose shape does not follow from the operands' shapes, which are all known."""
+    _, shapes, _ = internals.infer_shape_partial(**known)
+    if shapes is None:
+        return None
+    text = json.loads(internals.tojson())
+    least = 0 if mx.util.is_np_shape() else 1  # without NumPy's semantics 0 and () stand for what is not known
+    is_known = {(node, index): shape is not None and (least == 0 or len(shape) > 0) and all(n >= least for n in shape)
+                for (node, index, _), shape in zip(text["heads"], shapes)}
+    for number, node in enumerate(text["nodes"]):
+        results = [found for (head, _), found in is_known.items() if head == number]
+        if node["op"] != "null" and not all(results) and all(is_known.get(tuple(e[:2]), True) for e in node["inputs"]):
+            return f"{node['name']!r} ({node['op']})"
+    return None
 
 
 def _has_unknown(shape: Shape) -> bool:

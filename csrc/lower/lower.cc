@@ -213,10 +213,16 @@ class Lowering {
       const int64_t begin = own_range(index, start.factor, device).begin;
       local->attrs[key] = scalar_text(start.first + start.step * static_cast<double>(begin));
     }
-    for (const auto& [key, output] : rule.shape_attrs) {
-      local->attrs[key] = shape_text(local->outputs[static_cast<size_t>(output)].shape);
+    for (const auto& [key, part] : rule.shape_attrs) {
+      const Shape& shape = local->outputs[static_cast<size_t>(part.output)].shape;
+      const auto begin = shape.begin() + static_cast<std::ptrdiff_t>(part.begin);
+      local->attrs[key] = shape_text(Shape(begin, shape.end() - static_cast<std::ptrdiff_t>(part.behind)));
     }
     if (!all_addends) {
+      if (!rule.runs_without_addends_as.empty()) {
+        local->op = rule.runs_without_addends_as;
+        local->attrs.clear();
+      }
       for (const auto& [key, value] : rule.without_addends) local->attrs[key] = value;
     }
   }
