@@ -562,7 +562,7 @@ TRAPS: Dict[str, Trap] = {
     "log_softmax": along(_softmax("log_softmax", axis=1), out="split 1"),
     "softmin": along(_softmax("softmin", axis=1), out="split 1"),
     "softmax_activation": along(_softmax("SoftmaxActivation", mode="channel"), out="split 1", dtypes=SINGLE),
-    "softmax_activation_instance": along(_softmax("SoftmaxActivation"), out="split 1", dtypes=SINGLE),
+    "softmax_activation_instance": along(_softmax("SoftmaxActivation"), dim=2, out="split 2", dtypes=SINGLE),
     "softmax_cross_entropy_loss": softmax_cross_entropy_loss(),
     "extremes": along(lambda F, h: (F.max(h, axis=1), F.min(h, axis=1, keepdims=True), F.argmax(h, axis=1),
                                     F.argmin(h, axis=1), F.norm(h, axis=1), F.prod(h * 0.1 + 1, axis=1), F.max(h))),
