@@ -37,17 +37,19 @@ Rule softmax_rule(const OperatorView& op) {
   return rule.output(dims).build();
 }
 
-// The older operator: over the last dim, whatever its documentation says, or over the
-// channels.
+// The older operator: over all dims but the first, or over the channels. Of several dims
+// MXNet 1.9.1 normalises the last alone, but not so in its gradient: they are whole.
 Rule softmax_activation_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const std::string mode = attrs.text("mode", "instance");
   if (!has_operands(op, 1, 1) || op.inputs[0].shape.size() < 2) return Rule();
   if (mode != "instance" && mode != "channel") return Rule();
   const Shape& data = op.inputs[0].shape;
+  DimSet whole;
+  for (size_t d = 1; d < data.size() && mode == "instance" && data.size() > 2; ++d) whole.insert(d);
   RuleBuilder rule(op);
-  const Dims dims = rule.dim_factors(data);
-  normalise(op, dims, mode == "instance" ? data.size() - 1 : 1, &rule);
+  const Dims dims = rule.dim_factors(data, whole);
+  if (whole.empty()) normalise(op, dims, 1, &rule);
   return rule.input(dims).output(dims).build();
 }
 

@@ -76,10 +76,10 @@ Entry softmax(const Node& node, const Entries& in, PrimitiveWriter* w) {
   return write_softmax(node, in[0], form, w);
 }
 
+// Along dim 1 in both of its modes, where it is cut along it.
 Entry softmax_activation(const Node& node, const Entries& in, PrimitiveWriter* w) {
   SoftmaxForm form;
-  const bool channel = AttributeReader(node.attrs).text("mode", "instance") == "channel";
-  form.dim = channel ? 1 : w->type(in[0]).shape.size() - 1;
+  form.dim = 1;
   return write_softmax(node, in[0], form, w);
 }
 
