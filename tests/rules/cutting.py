@@ -63,10 +63,9 @@ def length(high: int, *shape: int, dtype: str = "float32") -> Operand:
 class Case:
     """One operator with its attributes and inputs, and what its rule should say.
 
-    ``factors`` names the factors of size 2 and more, separated by spaces; a reduced one has a ``+`` behind its name, one
-    over which a statistic is taken a ``*``.
-    None: every dim of the output is a factor. ``numpy`` asks for NumPy's shape semantics. Of a case that draws random
-    numbers (not ``exact``) only the shapes are compared.
+    ``factors`` names the factors of size 2 and more, separated by spaces; a reduced one has a ``+`` behind its name,
+    one over which a statistic is taken a ``*``. None: every dim of the output is a factor. ``numpy`` asks for NumPy's
+    shape semantics. Of a case that draws random numbers (not ``exact``) only the shapes are compared.
     """
 
     op: str
