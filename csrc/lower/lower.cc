@@ -598,7 +598,7 @@ Json lowered_json(const Program& program, const ParallelGraph& graph, const Sche
   }
   const Traffic t = traffic(graph);
   Json out = Json::object();
-  out.set("symbol", Json(symbol_json(ordered(graph, schedule.order))));
+  out.set("symbol", Json(symbol_json(with_gates(ordered(graph, schedule.order)))));
   out.set("variables", std::move(variables));
   out.set("outputs", std::move(outputs));
   out.set("statistics", std::move(statistics));

@@ -20,6 +20,8 @@ bool stops_gradient(const std::string& op) {
   return operators.count(op) > 0;
 }
 
+bool mistakes_control_dependencies(const std::string& op) { return op == "gather_nd" || op == "scatter_nd"; }
+
 bool has_backward_node(const std::string& op) {
   // Those that weights go into: a copy of a weight costs, one of a small tensor does not.
   // None of our own: MXNet lets an operator of a library overwrite where it is to add.

@@ -178,6 +178,10 @@ bool stops_gradient(const std::string& op);
 // (transpose), which MXNet places by guess.
 bool has_backward_node(const std::string& op);
 
+// Whether MXNet takes the first control dependency of the operator's node for the
+// operator itself when it looks for the shapes of its gradient: the node must have none.
+bool mistakes_control_dependencies(const std::string& op);
+
 // Whether an input must be a variable itself, not something computed: a state that
 // the operator changes, or the weight of a Deconvolution in single precision, which
 // oneDNN cannot take otherwise.

@@ -1,8 +1,11 @@
 """SoftmaxActivation in its default mode, on more than two dims: the gradient is not that of what it computes.
 
 What: ``SoftmaxActivation(data)`` with ``mode="instance"`` on data of three dims.
+
 Expected: softmax over all dims but the first, as documented, and its gradient.
-Seen (1.9.1, CPU): each last dim is normalised for itself, but the gradient is that of another function.
+
+Seen: each last dim is normalised for itself, but the gradient is that of another function.
+
 How the project avoids it: the rule (csrc/rules/softmax.cc) keeps all dims but the first whole, so that a tiled graph
 gives exactly what one device gives; with two dims, and in the mode "channel", it is right and can be cut.
 """
