@@ -17,6 +17,11 @@ _RANDOM_NAMES = {"normal", "uniform", "shuffle", "_shuffle", "Custom", "_npi_ber
                  "_npi_pareto", "_npi_rayleigh", "_npi_weibull"}
 
 
+# Operators that write 1 into their second input, gamma, whenever they run with fix_gamma, which is the default.
+_FIX_GAMMA = {"BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm",
+              "_npx_batch_norm"}
+
+
 class InferenceError(ValueError):
     """The shapes or types of some tensors of a block do not follow from its inputs."""
 
@@ -126,6 +131,25 @@ def _unforeseen(internals, known: Mapping[str, Any]) -> Optional[str]:
 
 def _has_unknown(shape: Shape) -> bool:
     return any(extent < 0 for extent in shape)
+
+
+def fixed_scales(graph_json: str) -> Set[str]:
+    """The variables that MXNet sets to 1 in every forward pass: the gamma of a BatchNorm with ``fix_gamma``.
+
+    Parameters
+    ----------
+    graph_json : str
+        A symbol's ``tojson()``.
+
+    Returns
+    -------
+    set of str
+        Names.
+    """
+    nodes = json.loads(graph_json)["nodes"]
+    gammas = [nodes[node["inputs"][1][0]] for node in nodes if node["op"] in _FIX_GAMMA
+              and node.get("attrs", {}).get("fix_gamma", "True").lower() in ("true", "1")]
+    return {gamma["name"] for gamma in gammas if gamma["op"] == "null"}
 
 
 def is_random(graph_json: str, training: bool) -> bool:

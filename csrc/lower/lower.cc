@@ -240,7 +240,7 @@ class Lowering {
     std::vector<Region> wanted;
     for (int device = 0; device < mesh_.devices(); ++device) wanted.push_back(halo.needed(input, device));
     return exchange(mesh_, serial().type(e).shape, tiling, tiling, wanted, tiles,
-                    exchange_name(e) + "~halo", &graph_);
+                    exchange_name(e) + "~halo", "", &graph_);
   }
 
   // What an operator made without the rows that other groups make.
@@ -432,13 +432,16 @@ class Lowering {
   }
 
   Tiles convert(Entry e, Tiles tiles, const Tiling& tiling, const Tiling& to) {
-    return convert(serial().type(e), serial().tensor_name(e), std::move(tiles), tiling, to);
+    const std::string& joined_by = program_.rules[static_cast<size_t>(e.node)].joined_by;
+    return convert(serial().type(e), serial().tensor_name(e), std::move(tiles), tiling, to, joined_by);
   }
 
-  Tiles convert(const TensorType& type, const std::string& name, Tiles tiles, Tiling tiling, const Tiling& to) {
+  Tiles convert(const TensorType& type, const std::string& name, Tiles tiles, Tiling tiling, const Tiling& to,
+                const std::string& joined_by = "") {
     for (const Tiling& next : stages(type, tiling, to)) {
       const std::vector<Region> wanted = device_regions(mesh_, next, type.shape);
-      tiles = exchange(mesh_, type.shape, tiling, next, wanted, tiles, exchange_name(name), &graph_);
+      tiles = exchange(mesh_, type.shape, tiling, next, wanted, tiles, exchange_name(name), joined_by,
+                       &graph_);
       tiling = next;
     }
     return tiles;
