@@ -1,0 +1,59 @@
+"""A catalogue of small models that are in no model zoo: recurrent and attention models, layers, losses, control flow.
+
+``MODELS`` has a function for each name that makes a :class:`sample_models.SampleModel`. ``sweep_zoo.py`` trains each on
+one device and tiled.
+"""
+from __future__ import annotations
+
+import control_flow_models
+import language_models
+import layer_models
+import mxnet as mx
+import recurrent_models
+from sample_models import Catalogue, SampleModel, together, tokens
+
+BATCH, LENGTH, VOCABULARY = 8, 6, 40
+
+
+def on_tokens(net) -> SampleModel:
+    """A language model."""
+    return SampleModel(net, tokens(VOCABULARY, (BATCH, LENGTH)))
+
+
+def bert(layers: int, units: int, heads: int) -> SampleModel:
+    """BERT with segments and valid lengths."""
+    net = language_models.bert_base(layers=layers, units=units, heads=heads, hidden=2 * units, max_length=16,
+                                    vocabulary=VOCABULARY, dropout=0.0)
+    inputs = together(tokens(VOCABULARY, (BATCH, LENGTH)), tokens(2, (BATCH, LENGTH)),
+                      lambda rs: [mx.nd.array(rs.randint(1, LENGTH + 1, BATCH))])
+    return SampleModel(net, inputs)
+
+
+def gpt2(layers: int, units: int, heads: int) -> SampleModel:
+    """GPT-2."""
+    return on_tokens(language_models.gpt2_small(layers=layers, units=units, heads=heads, max_length=16,
+                                                vocabulary=VOCABULARY, dropout=0.0))
+
+
+def transformer(layers: int) -> SampleModel:
+    """The Transformer, on sequences of two lengths."""
+    net = language_models.transformer_encoder_decoder(layers, layers, units=16, heads=4, hidden=32, max_length=16,
+                                                      vocabulary=VOCABULARY, dropout=0.0)
+    return SampleModel(net, tokens(VOCABULARY, (BATCH, LENGTH), (BATCH, LENGTH - 1)))
+
+
+MODELS: Catalogue = {
+    "bert": lambda: bert(2, 16, 4),
+    "bert_12_layers": lambda: bert(12, 48, 12),
+    "gpt2": lambda: gpt2(2, 16, 4),
+    "gpt2_12_layers": lambda: gpt2(12, 48, 12),
+    "transformer": lambda: transformer(2),
+    "transformer_6_layers": lambda: transformer(6),
+    "lstm_language_model": lambda: on_tokens(language_models.lstm_language_model(
+        2, 12, VOCABULARY, dropout=0.0, length=LENGTH)),
+    "fused_lstm_language_model": lambda: on_tokens(language_models.fused_lstm_language_model(
+        2, 12, VOCABULARY, dropout=0.0)),
+    **recurrent_models.MODELS,
+    **layer_models.MODELS,
+    **control_flow_models.MODELS,
+}
