@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import mxnet as mx
 from mxnet.gluon import HybridBlock, contrib, nn, rnn
+
 from sample_models import Calling, Catalogue, SampleModel, normal, together
 
 BATCH, LENGTH, UNITS = 8, 5, 6

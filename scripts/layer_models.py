@@ -6,6 +6,7 @@ from typing import Callable, Sequence
 import mxnet as mx
 from mxnet import gluon
 from mxnet.gluon import HybridBlock, contrib, nn
+
 from sample_models import KEEPS_ALL, Calling, Catalogue, Inputs, SampleModel, normal, sequential, together, tokens
 
 BATCH = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Callable, Dict, Optional, Sequence
 
 from mxnet.gluon import contrib, nn, rnn
+
 from sample_models import (
     DROPS_ALL,
     KEEPS_ALL,

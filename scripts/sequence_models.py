@@ -5,10 +5,11 @@ one device and tiled.
 """
 from __future__ import annotations
 
+import mxnet as mx
+
 import control_flow_models
 import language_models
 import layer_models
-import mxnet as mx
 import recurrent_models
 from sample_models import Catalogue, SampleModel, together, tokens
 
