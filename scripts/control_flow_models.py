@@ -4,7 +4,7 @@ from __future__ import annotations
 import mxnet as mx
 from mxnet.gluon import HybridBlock, contrib, nn, rnn
 
-from sample_models import Calling, Catalogue, SampleModel, normal, together
+from sample_blocks import Calling, Example, Examples, normal, together
 
 BATCH, LENGTH, UNITS = 8, 5, 6
 
@@ -82,7 +82,7 @@ class Everything(_Weighted):
         return self.last(outputs)
 
 
-def looped_cell() -> SampleModel:
+def looped_cell() -> Example:
     """A cell as the body of a loop over time, between dense layers."""
     def forward(F, children, x, hidden, memory):
         outputs, states = F.contrib.foreach(children["cell"], children["first"](x), [hidden, memory])
@@ -90,10 +90,10 @@ def looped_cell() -> SampleModel:
 
     net = Calling(forward, first=nn.Dense(10, in_units=10, flatten=False),
                   cell=rnn.LSTMCell(UNITS, input_size=10), last=nn.Dense(4, in_units=UNITS, flatten=False))
-    return SampleModel(net, normal((LENGTH, BATCH, 10), (BATCH, UNITS), (BATCH, UNITS)))
+    return Example(net, normal((LENGTH, BATCH, 10), (BATCH, UNITS), (BATCH, UNITS)))
 
 
-def dynamic_unrolling() -> SampleModel:
+def dynamic_unrolling() -> Example:
     """A cell that MXNet unrolls by a loop, with samples of different lengths."""
     def forward(F, children, x, hidden, memory, valid_length):
         cell = children["cell"]
@@ -107,21 +107,21 @@ def dynamic_unrolling() -> SampleModel:
     def lengths(rs):
         return [mx.nd.array(rs.randint(1, LENGTH + 1, BATCH))]
 
-    return SampleModel(net, together(normal((LENGTH, BATCH, 10), (BATCH, UNITS), (BATCH, UNITS)), lengths))
+    return Example(net, together(normal((LENGTH, BATCH, 10), (BATCH, UNITS), (BATCH, UNITS)), lengths))
 
 
-def branching(number: float) -> SampleModel:
+def branching(number: float) -> Example:
     """:class:`Branching` with the number."""
-    return SampleModel(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]))
+    return Example(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]))
 
 
-MODELS: Catalogue = {
+EXAMPLES: Examples = {
     "foreach_cell": looped_cell,
-    "foreach_shared_weight": lambda: SampleModel(Accumulating(), normal((LENGTH, BATCH, 10))),
+    "foreach_shared_weight": lambda: Example(Accumulating(), normal((LENGTH, BATCH, 10))),
     "dynamic_unroll": dynamic_unrolling,
-    "while_loop": lambda: SampleModel(Iterating(), normal((BATCH, 10))),
+    "while_loop": lambda: Example(Iterating(), normal((BATCH, 10))),
     "cond_then": lambda: branching(1),
     "cond_else": lambda: branching(-1),
-    "control_flow": lambda: SampleModel(Everything(), together(normal((LENGTH, BATCH, 10)),
+    "control_flow": lambda: Example(Everything(), together(normal((LENGTH, BATCH, 10)),
                                                                lambda rs: [mx.nd.array([1.0])])),
 }

@@ -1,27 +1,27 @@
 """Small models of every layer of ``gluon.nn``, ``gluon.contrib`` and every loss of ``gluon.loss``."""
 from __future__ import annotations
 
-from typing import Callable, Sequence
+from typing import Sequence
 
 import mxnet as mx
 from mxnet import gluon
 from mxnet.gluon import HybridBlock, contrib, nn
 
-from sample_models import KEEPS_ALL, Calling, Catalogue, Inputs, SampleModel, normal, sequential, together, tokens
+from sample_blocks import KEEPS_ALL, Calling, Example, Examples, Inputs, normal, sequential, together, tokens
 
 BATCH = 8
 
 
-def on_vectors(*blocks: HybridBlock, features: int = 10) -> SampleModel:
+def on_vectors(*blocks: HybridBlock, features: int = 10) -> Example:
     """Blocks between two dense layers, on vectors."""
-    return SampleModel(sequential(nn.Dense(12, in_units=features), *blocks, nn.Dense(5)), normal((BATCH, features)))
+    return Example(sequential(nn.Dense(12, in_units=features), *blocks, nn.Dense(5)), normal((BATCH, features)))
 
 
-def on_images(dims: int, *blocks: HybridBlock, image: Sequence[int] = (12, 10, 6)) -> SampleModel:
+def on_images(dims: int, *blocks: HybridBlock, image: Sequence[int] = (12, 10, 6)) -> Example:
     """Blocks between a convolution to 6 channels and a dense layer, on images of 1 to 3 dims."""
     convolution = (nn.Conv1D, nn.Conv2D, nn.Conv3D)[dims - 1]
     net = sequential(convolution(6, 3, padding=1, in_channels=4), *blocks, nn.Flatten(), nn.Dense(5))
-    return SampleModel(net, normal((BATCH, 4, *image[:dims])))
+    return Example(net, normal((BATCH, 4, *image[:dims])))
 
 
 def side_by_side(*blocks: HybridBlock) -> HybridBlock:
@@ -32,7 +32,7 @@ def side_by_side(*blocks: HybridBlock) -> HybridBlock:
     return net
 
 
-def convolutions(dims: int) -> SampleModel:
+def convolutions(dims: int) -> Example:
     """Convolutions with strides, groups, dilation and without bias, and their transposes."""
     conv = (nn.Conv1D, nn.Conv2D, nn.Conv3D)[dims - 1]
     transpose = (nn.Conv1DTranspose, nn.Conv2DTranspose, nn.Conv3DTranspose)[dims - 1]
@@ -42,7 +42,7 @@ def convolutions(dims: int) -> SampleModel:
                      image=(8, 6, 4))
 
 
-def poolings(dims: int) -> SampleModel:
+def poolings(dims: int) -> Example:
     """Every pooling of images of `dims` dims."""
     suffix = f"{dims}D"
 
@@ -57,55 +57,55 @@ def poolings(dims: int) -> SampleModel:
         pool("AvgPool", pool_size=3, strides=2, ceil_mode=True), pool("GlobalMaxPool"), pool("GlobalAvgPool")))
 
 
-def normalizations() -> SampleModel:
+def normalizations() -> Example:
     """Every normalization that is not over the batch."""
     return on_images(2, nn.LayerNorm(), nn.GroupNorm(2), nn.InstanceNorm(), nn.LayerNorm(axis=1, scale=False),
                      nn.InstanceNorm(center=False))
 
 
-def batch_norms() -> SampleModel:
+def batch_norms() -> Example:
     """BatchNorm in all its forms."""
     return on_images(2, nn.BatchNorm(), nn.Activation("relu"), nn.BatchNorm(axis=3, momentum=0.5),
                      nn.BatchNorm(scale=False), nn.BatchNorm(center=False, epsilon=1e-3),
                      nn.BatchNorm(use_global_stats=True, running_mean_initializer="ones"))
 
 
-def activations() -> SampleModel:
+def activations() -> Example:
     """Every activation, with parameters and without."""
     kinds = [nn.Activation(kind) for kind in ("relu", "sigmoid", "tanh", "softrelu", "softsign")]
     return on_vectors(side_by_side(*kinds, nn.LeakyReLU(0.1), nn.PReLU(), nn.PReLU(in_channels=12), nn.ELU(0.7),
                                    nn.SELU(), nn.GELU(), nn.Swish(1.5)))
 
 
-def lambdas() -> SampleModel:
+def lambdas() -> Example:
     """Functions as blocks."""
     return on_vectors(nn.HybridLambda("tanh"), nn.HybridLambda(lambda F, x: F.broadcast_mul(x, F.softmax(x))))
 
 
-def embeddings() -> SampleModel:
+def embeddings() -> Example:
     """Embeddings of tokens of two types."""
     def forward(F, children, first, second):
         return children["scores"](F.concat(children["words"](first), children["others"](second), dim=2))
 
     net = Calling(forward, words=nn.Embedding(20, 8), others=nn.Embedding(20, 6), scores=nn.Dense(5))
-    return SampleModel(net, together(tokens(20, (BATCH, 6)), tokens(20, (BATCH, 6), dtype="float32")))
+    return Example(net, together(tokens(20, (BATCH, 6)), tokens(20, (BATCH, 6), dtype="float32")))
 
 
-def pixel_shuffle(dims: int) -> SampleModel:
+def pixel_shuffle(dims: int) -> Example:
     """Channels that become pixels."""
     factors = (3, (2, 3), (2, 1, 3))[dims - 1]
     net = on_images(dims, getattr(contrib.nn, f"PixelShuffle{dims}D")(factors), image=(4, 6, 2))
     return net
 
 
-def deformable(modulated: bool) -> SampleModel:
+def deformable(modulated: bool) -> Example:
     """A deformable convolution, whose offsets are those of a drawn weight."""
     layer = contrib.cnn.ModulatedDeformableConvolution if modulated else contrib.cnn.DeformableConvolution
     return on_images(2, layer(8, kernel_size=(3, 3), padding=(1, 1), num_deformable_group=2,
                               offset_weight_initializer=mx.init.Uniform(0.2)), image=(6, 5))
 
 
-def loss(function: gluon.loss.Loss, draws: Inputs, trained: int = 1, features: int = 6) -> SampleModel:
+def loss(function: gluon.loss.Loss, draws: Inputs, trained: int = 1, features: int = 6) -> Example:
     """A loss on what a dense layer makes of the first inputs; the others are handed on as they are.
 
     Parameters
@@ -123,7 +123,7 @@ def loss(function: gluon.loss.Loss, draws: Inputs, trained: int = 1, features: i
         made = [children["dense"](x) for x in inputs[:trained]]
         return children["loss"](*made, *inputs[trained:])
 
-    return SampleModel(Calling(forward, dense=nn.Dense(features, flatten=False), loss=function), draws)
+    return Example(Calling(forward, dense=nn.Dense(features, flatten=False), loss=function), draws)
 
 
 def signs(*shape: int) -> Inputs:
@@ -155,7 +155,7 @@ _X = normal((BATCH, 10))
 _LABELS = tokens(6, (BATCH,), dtype="float32")
 _SEQUENCES = together(normal((BATCH, 9, 7)), tokens(5, (BATCH, 3), dtype="float32"))
 
-_LOSSES: "dict[str, Callable[[], SampleModel]]" = {
+_LOSSES: Examples = {
     "l1": lambda: loss(gluon.loss.L1Loss(), together(_X, normal((BATCH, 6)))),
     "l2": lambda: loss(gluon.loss.L2Loss(weight=0.5), together(_X, normal((BATCH, 6)), positive(BATCH, 1))),
     "sigmoid_bce": lambda: loss(gluon.loss.SigmoidBCELoss(), together(_X, positive(BATCH, 6))),
@@ -184,9 +184,9 @@ _LOSSES: "dict[str, Callable[[], SampleModel]]" = {
         normal((BATCH, 10), (BATCH, 10)), signs(BATCH)), trained=2),
 }
 
-MODELS: Catalogue = {
+EXAMPLES: Examples = {
     "dense": lambda: on_vectors(nn.Dense(9, activation="relu"), nn.Dense(8, use_bias=False)),
-    "dense_not_flattened": lambda: SampleModel(
+    "dense_not_flattened": lambda: Example(
         sequential(nn.Dense(9, flatten=False, activation="sigmoid"), nn.Dense(5)), normal((BATCH, 3, 10))),
     "dropout": lambda: on_vectors(nn.Dropout(KEEPS_ALL), nn.Dropout(KEEPS_ALL, axes=(0,))),
     **{f"convolutions_{dims}d": lambda dims=dims: convolutions(dims) for dims in (1, 2, 3)},

@@ -5,13 +5,13 @@ from typing import Callable, Dict, Optional, Sequence
 
 from mxnet.gluon import contrib, nn, rnn
 
-from sample_models import (
+from sample_blocks import (
     DROPS_ALL,
     KEEPS_ALL,
     Calling,
-    Catalogue,
+    Example,
+    Examples,
     Inputs,
-    SampleModel,
     normal,
     together,
 )
@@ -20,7 +20,7 @@ BATCH, LENGTH, FEATURES, UNITS = 8, 5, 6, 8
 
 
 def unrolled(cell: rnn.HybridRecurrentCell, length: int = LENGTH, sample: Sequence[int] = (FEATURES,),
-             layout: str = "NTC", merge: bool = True, inputs: Optional[Inputs] = None) -> SampleModel:
+             layout: str = "NTC", merge: bool = True, inputs: Optional[Inputs] = None) -> Example:
     """A cell that is unrolled; outputs are all steps' and the last states.
 
     Parameters
@@ -44,7 +44,7 @@ def unrolled(cell: rnn.HybridRecurrentCell, length: int = LENGTH, sample: Sequen
 
     shape = (BATCH, length, *sample) if layout == "NTC" else (length, BATCH, *sample)
     draws = normal(shape)
-    return SampleModel(Calling(forward, cell=cell), draws if inputs is None else together(draws, inputs))
+    return Example(Calling(forward, cell=cell), draws if inputs is None else together(draws, inputs))
 
 
 def lengths(rs) -> list:
@@ -54,7 +54,7 @@ def lengths(rs) -> list:
     return [nd.array(rs.randint(1, LENGTH + 1, BATCH))]
 
 
-def stacked() -> SampleModel:
+def stacked() -> Example:
     """Cells one after the other, with dropout between them and a residual connection."""
     cell = rnn.HybridSequentialRNNCell()
     cell.add(rnn.LSTMCell(UNITS, input_size=FEATURES))
@@ -63,7 +63,7 @@ def stacked() -> SampleModel:
     return unrolled(cell)
 
 
-def bidirectional(inputs: Optional[Inputs] = None) -> SampleModel:
+def bidirectional(inputs: Optional[Inputs] = None) -> Example:
     """A cell from each end, and another pair on what they return."""
     cell = rnn.HybridSequentialRNNCell()
     cell.add(rnn.BidirectionalCell(rnn.LSTMCell(UNITS, input_size=FEATURES), rnn.LSTMCell(UNITS, input_size=FEATURES)))
@@ -71,18 +71,18 @@ def bidirectional(inputs: Optional[Inputs] = None) -> SampleModel:
     return unrolled(cell, inputs=inputs)
 
 
-def zoneout(outputs: float, states: float) -> SampleModel:
+def zoneout(outputs: float, states: float) -> Example:
     """Elements of the outputs and states that stay what they were."""
     return unrolled(rnn.ZoneoutCell(rnn.RNNCell(UNITS, input_size=FEATURES), outputs, states))
 
 
-def variational(inputs: float, states: float, outputs: float) -> SampleModel:
+def variational(inputs: float, states: float, outputs: float) -> Example:
     """The same dropout at every step."""
     return unrolled(contrib.rnn.VariationalDropoutCell(rnn.LSTMCell(UNITS, input_size=FEATURES), inputs, states,
                                                        outputs))
 
 
-def attended() -> SampleModel:
+def attended() -> Example:
     """A cell that is called step by step on what attention over a memory returns."""
     def forward(F, children, x, memory):
         keys = children["keys"](memory)
@@ -100,10 +100,10 @@ def attended() -> SampleModel:
     net = Calling(forward, keys=nn.Dense(FEATURES, in_units=10, flatten=False),
                   cell=rnn.GRUCell(UNITS, input_size=FEATURES + 10),
                   scores=nn.Dense(7, in_units=UNITS, flatten=False))
-    return SampleModel(net, normal((BATCH, 3, FEATURES), (BATCH, LENGTH, 10)))
+    return Example(net, normal((BATCH, 3, FEATURES), (BATCH, LENGTH, 10)))
 
 
-def convolutional(name: str, dims: int) -> SampleModel:
+def convolutional(name: str, dims: int) -> Example:
     """A cell of ``gluon.contrib.rnn`` whose products are convolutions, over images of 1 to 3 dims."""
     image = (8, 6, 4)[:dims]
     cell = getattr(contrib.rnn, f"Conv{dims}D{name}Cell")((3, *image), 4, 3, 3, i2h_pad=1)
@@ -111,7 +111,7 @@ def convolutional(name: str, dims: int) -> SampleModel:
 
 
 def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs: Optional[Inputs] = None,
-          **options) -> SampleModel:
+          **options) -> Example:
     """A layer of ``gluon.rnn``, which is one operator, between dense layers.
 
     Parameters
@@ -146,7 +146,7 @@ def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs
                   layer=layer(UNITS, input_size=10, **options),
                   last=nn.Dense(7, in_units=directions * UNITS, flatten=False))
     draws = together(normal(shape, *[state] * states), *([] if inputs is None else [inputs]))
-    return SampleModel(net, draws)
+    return Example(net, draws)
 
 
 _CELLS: Dict[str, Callable[[], rnn.HybridRecurrentCell]] = {
@@ -157,7 +157,7 @@ _CELLS: Dict[str, Callable[[], rnn.HybridRecurrentCell]] = {
     "lstmp_cell": lambda: contrib.rnn.LSTMPCell(12, UNITS, input_size=FEATURES),
 }
 
-MODELS: Catalogue = {
+EXAMPLES: Examples = {
     **{name: lambda cell=cell: unrolled(cell()) for name, cell in _CELLS.items()},
     "lstm_cell_35_steps": lambda: unrolled(rnn.LSTMCell(UNITS, input_size=FEATURES), length=35),
     "lstm_cell_time_first": lambda: unrolled(rnn.LSTMCell(UNITS, input_size=FEATURES), layout="TNC"),

@@ -161,6 +161,7 @@ class TiledGraph:
         self.settings = settings
         self.training_plan: Optional[Dict[str, Any]] = None
         self.latest_plan: Optional[Dict[str, Any]] = None
+        self.latest_graph: Optional[Dict[str, Any]] = None
         self._symbol = symbol
         self._numpy_like = isinstance(symbol, _NumpySymbol)
         used = set(symbol.list_inputs())
@@ -260,7 +261,7 @@ class TiledGraph:
         gradients = set(call.sources)
         if call.recording:
             gradients |= {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
-        plan, program = self._plan(call, gradients)
+        graph, plan, program = self._plan(call, gradients)
         signature = _Signature(program, plan, call)
         cuts = self._cuts(program, bool(gradients))
         tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}
@@ -274,12 +275,13 @@ class TiledGraph:
         self._signatures[call.key] = signature
         while len(self._signatures) > _MAX_SIGNATURES:
             self._signatures.popitem(last=False)
-        self.latest_plan = plan
+        self.latest_plan, self.latest_graph = plan, graph
         if gradients:
             self.training_plan = plan
         return signature
 
-    def _plan(self, call: _Call, gradients: Set[str]) -> Tuple[Dict[str, Any], Program]:
+    def _plan(self, call: _Call, gradients: Set[str]) -> Tuple[Dict[str, Any], Dict[str, Any], Program]:
+        """The graph as the planner sees it, its plan, and what runs."""
         parameters = {name: tiled.type_of(parameter) for name, parameter in self._parameters.items()}
         own = operators.are_usable(self.settings.contexts)
         graph = describe(self._symbol, call.inputs, parameters, gradients, call.training, own)
@@ -293,7 +295,7 @@ class TiledGraph:
             pins.update({name: tensors[name] for name in undecided if name in tensors})
         plan = core.plan(graph, self.settings.plan_options(pins, self._names))
         lowered = core.lower(graph, plan, self.settings.lower_options())
-        return plan, Program(lowered, self.settings.contexts, call.training, gradients, self.settings.recompute)
+        return graph, plan, Program(lowered, self.settings.contexts, call.training, gradients, self.settings.recompute)
 
     def _pins(self, deciding: bool) -> Dict[str, List[str]]:
         """The tilings of parameters that are decided."""

@@ -1,37 +1,26 @@
-"""What a catalogue of small models holds: a block that is not initialised, and the arrays of one call of it."""
+"""What the catalogue of small models in ``sequence_models.py`` is made of."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, NamedTuple, Sequence
 
 import mxnet as mx
-import numpy as np
 from mxnet.gluon import HybridBlock, nn
 
-Inputs = Callable[[np.random.RandomState], List[mx.nd.NDArray]]
+from sample_model import Inputs
 
 # Dropout with these rates keeps or drops every element with near certainty, so that a run on many devices, which draws
 # other numbers than one device does, can be compared with it, and every operator that draws is in the graph.
 KEEPS_ALL, DROPS_ALL = 1e-7, 1 - 1e-7
 
 
-@dataclass(frozen=True)
-class SampleModel:
-    """A small model that can be trained.
-
-    Parameters
-    ----------
-    net : HybridBlock
-        The model, not initialised. Its outputs may be nested lists.
-    inputs : callable
-        Draws the arrays of one call from a generator; gradients can be asked for those of a floating type.
-    """
+class Example(NamedTuple):
+    """A small network, not initialised, and how its inputs are drawn."""
 
     net: HybridBlock
     inputs: Inputs
 
 
-Catalogue = Dict[str, Callable[[], SampleModel]]
+Examples = Dict[str, Callable[[], Example]]
 
 
 def normal(*shapes: Sequence[int], dtype: str = "float32") -> Inputs:

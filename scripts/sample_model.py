@@ -1,0 +1,27 @@
+"""A model with inputs that it is trained on, as the sweep takes it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, List
+
+import mxnet as mx
+import numpy as np
+
+Inputs = Callable[[np.random.RandomState], List[mx.nd.NDArray]]
+
+
+@dataclass(frozen=True)
+class SampleModel:
+    """A model, and how inputs for it are drawn.
+
+    Attributes
+    ----------
+    network : callable
+        Returns the network, not initialised: the same structure at every call.
+    inputs : callable
+        Draws its inputs from a ``numpy.random.RandomState``: a list of arrays, the samples along the first dim of each
+        unless the network says otherwise.
+    """
+
+    network: Callable[[], mx.gluon.Block]
+    inputs: Inputs
