@@ -20,6 +20,11 @@ class _Weighted(HybridBlock):
             self.last = nn.Dense(4, in_units=UNITS, flatten=False)
 
 
+def _first(F, x):
+    """The first step of `x`."""
+    return F.reshape(F.slice_axis(x, axis=0, begin=0, end=1), shape=(-3, 0))
+
+
 class Accumulating(_Weighted):
     """A loop over time whose body uses a parameter that is used outside of it, too."""
 
@@ -30,7 +35,7 @@ class Accumulating(_Weighted):
             return state * 2, state
 
         x = self.first(x)
-        outputs, state = F.contrib.foreach(body, x, F.zeros_like(F.slice_axis(x, axis=0, begin=0, end=1)[0]))
+        outputs, state = F.contrib.foreach(body, x, _first(F, x))
         return self.last(outputs), F.dot(state, weight)
 
 
@@ -58,7 +63,7 @@ class Branching(_Weighted):
     def hybrid_forward(self, F, x, number, weight):
         """What the chosen branch makes."""
         x = self.first(x)
-        chosen = F.contrib.cond(number > 0, lambda: F.dot(x, weight), lambda: F.sin(x) * 3)
+        chosen = F.contrib.cond(number > 0, lambda: F.dot(x, weight), lambda: F.dot(F.sin(x), weight) * 3)
         return self.last(chosen)
 
 
@@ -75,8 +80,7 @@ class Everything(_Weighted):
             return rows, state + rows
 
         x = self.first(x)
-        start = F.zeros_like(F.slice_axis(x, axis=0, begin=0, end=1)[0])
-        outputs, state = F.contrib.foreach(outer, x, start)
+        outputs, state = F.contrib.foreach(outer, x, _first(F, x))
         state = F.contrib.cond(number > 0, lambda: F.tanh(state), lambda: F.dot(state, weight))
         outputs, _ = F.contrib.foreach(lambda step, total: (step * total, total + F.sigmoid(step)), outputs, state)
         return self.last(outputs)

@@ -5,13 +5,17 @@ on one device and tiled.
 """
 from __future__ import annotations
 
+from functools import partial
+from typing import Callable, Dict
+
 import mxnet as mx
-from sample_models import SampleModel, together, tokens
 
 import control_flow_models
 import language_models
 import layer_models
 import recurrent_models
+from sample_blocks import Example, Examples, together, tokens
+from sample_model import SampleModel
 
 BATCH, LENGTH, VOCABULARY = 8, 6, 40
 
