@@ -25,6 +25,16 @@ def _first(F, x):
     return F.reshape(F.slice_axis(x, axis=0, begin=0, end=1), shape=(-3, 0))
 
 
+def _zero(F, x):
+    """A vector of one zero, of the type of `x`."""
+    return F.sum(F.zeros_like(x))
+
+
+def _positive(F, number):
+    """Whether a number is above 0; of the type that MXNet takes for conditions."""
+    return F.cast(number > 0, dtype="float32")
+
+
 class Accumulating(_Weighted):
     """A loop over time whose body uses a parameter that is used outside of it, too."""
 
@@ -45,13 +55,13 @@ class Iterating(_Weighted):
     def hybrid_forward(self, F, x, weight):
         """The steps' outputs, padded to the most steps, and the last state."""
         def proceeds(count, state):
-            return F.broadcast_lesser(F.mean(F.abs(state)) * 0 + count, F.ones((1,)) * 3)
+            return F.cast(F.broadcast_add(F.zeros_like(F.mean(state)), count) < 3, dtype="float32")
 
         def body(count, state):
             state = F.tanh(F.dot(state, weight))
             return state, [count + 1, state]
 
-        outputs, (count, state) = F.contrib.while_loop(proceeds, body, [F.zeros((1,)), self.first(x)],
+        outputs, (count, state) = F.contrib.while_loop(proceeds, body, [_zero(F, x), self.first(x)],
                                                        max_iterations=LENGTH)
         # MXNet leaves what lies behind the last step undefined.
         return self.last(F.slice_axis(outputs, axis=0, begin=0, end=3)), state, count
@@ -63,7 +73,7 @@ class Branching(_Weighted):
     def hybrid_forward(self, F, x, number, weight):
         """What the chosen branch makes."""
         x = self.first(x)
-        chosen = F.contrib.cond(number > 0, lambda: F.dot(x, weight), lambda: F.dot(F.sin(x), weight) * 3)
+        chosen = F.contrib.cond(_positive(F, number), lambda: F.dot(x, weight), lambda: F.dot(F.sin(x), weight) * 3)
         return self.last(chosen)
 
 
@@ -73,16 +83,16 @@ class Everything(_Weighted):
     def hybrid_forward(self, F, x, number, weight):
         """The scores behind all of them."""
         def inner(step, state):
-            return F.sin(step) + state, state + step
+            return F.tanh(step + state), F.sin(state * step)
 
         def outer(step, state):
-            rows, _ = F.contrib.foreach(inner, F.dot(step, weight), F.zeros((UNITS,)))
-            return rows, state + rows
+            rows, _ = F.contrib.foreach(inner, F.dot(step, weight), F.sum(F.zeros_like(step), axis=0))
+            return rows, F.tanh(state * rows)
 
         x = self.first(x)
         outputs, state = F.contrib.foreach(outer, x, _first(F, x))
-        state = F.contrib.cond(number > 0, lambda: F.tanh(state), lambda: F.dot(state, weight))
-        outputs, _ = F.contrib.foreach(lambda step, total: (step * total, total + F.sigmoid(step)), outputs, state)
+        state = F.contrib.cond(_positive(F, number), lambda: F.tanh(state), lambda: F.dot(state, weight))
+        outputs, _ = F.contrib.foreach(lambda step, last: (F.tanh(step * last), F.sigmoid(step * last)), outputs, state)
         return self.last(outputs)
 
 
@@ -101,6 +111,7 @@ def dynamic_unrolling() -> Example:
     """A cell that MXNet unrolls by a loop, with samples of different lengths."""
     def forward(F, children, x, hidden, memory, valid_length):
         cell = children["cell"]
+        valid_length = F.cast(valid_length, dtype="float32")  # it is held against numbers of that type
         outputs, states = contrib.rnn.rnn_cell.dynamic_unroll(cell, children["first"](x), [hidden, memory],
                                                               layout="TNC", valid_length=valid_length)
         return children["last"](outputs), states

@@ -1,8 +1,10 @@
 """Small recurrent models: every cell and fused layer of ``gluon.rnn`` and ``gluon.contrib.rnn``."""
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
+import mxnet as mx
+import numpy as np
 from mxnet.gluon import contrib, nn, rnn
 
 from sample_blocks import (
@@ -20,7 +22,8 @@ BATCH, LENGTH, FEATURES, UNITS = 8, 5, 6, 8
 
 
 def unrolled(cell: rnn.HybridRecurrentCell, length: int = LENGTH, sample: Sequence[int] = (FEATURES,),
-             layout: str = "NTC", merge: bool = True, inputs: Optional[Inputs] = None) -> Example:
+             layout: str = "NTC", merge: bool = True, inputs: Optional[Inputs] = None,
+             states: Sequence[Sequence[int]] = ()) -> Example:
     """A cell that is unrolled; outputs are all steps' and the last states.
 
     Parameters
@@ -37,21 +40,23 @@ def unrolled(cell: rnn.HybridRecurrentCell, length: int = LENGTH, sample: Sequen
         Whether the steps' outputs are joined.
     inputs : callable, optional
         Further inputs: the number of steps that count in each sample, if any.
+    states : sequence of sequence of int
+        Shapes of the states that are given; none: the cell begins with zeros.
     """
-    def forward(F, children, x, valid_length=None):
+    def forward(F, children, x, *rest):
         children["cell"].reset()
-        return children["cell"].unroll(length, x, layout=layout, merge_outputs=merge, valid_length=valid_length)
+        begin, valid_length = list(rest[:len(states)]) or None, rest[len(states)] if rest[len(states):] else None
+        return children["cell"].unroll(length, x, begin_state=begin, layout=layout, merge_outputs=merge,
+                                       valid_length=valid_length)
 
     shape = (BATCH, length, *sample) if layout == "NTC" else (length, BATCH, *sample)
-    draws = normal(shape)
+    draws = normal(shape, *states)
     return Example(Calling(forward, cell=cell), draws if inputs is None else together(draws, inputs))
 
 
-def lengths(rs) -> list:
+def lengths(rs: np.random.RandomState) -> List[mx.nd.NDArray]:
     """How many of the steps count in each sample."""
-    from mxnet import nd
-
-    return [nd.array(rs.randint(1, LENGTH + 1, BATCH))]
+    return [mx.nd.array(rs.randint(1, LENGTH + 1, BATCH))]
 
 
 def stacked() -> Example:
@@ -63,12 +68,12 @@ def stacked() -> Example:
     return unrolled(cell)
 
 
-def bidirectional(inputs: Optional[Inputs] = None) -> Example:
+def bidirectional() -> Example:
     """A cell from each end, and another pair on what they return."""
     cell = rnn.HybridSequentialRNNCell()
     cell.add(rnn.BidirectionalCell(rnn.LSTMCell(UNITS, input_size=FEATURES), rnn.LSTMCell(UNITS, input_size=FEATURES)))
     cell.add(rnn.BidirectionalCell(rnn.GRUCell(4, input_size=2 * UNITS), rnn.GRUCell(4, input_size=2 * UNITS)))
-    return unrolled(cell, inputs=inputs)
+    return unrolled(cell)
 
 
 def zoneout(outputs: float, states: float) -> Example:
@@ -84,10 +89,9 @@ def variational(inputs: float, states: float, outputs: float) -> Example:
 
 def attended() -> Example:
     """A cell that is called step by step on what attention over a memory returns."""
-    def forward(F, children, x, memory):
+    def forward(F, children, x, memory, hidden):
         keys = children["keys"](memory)
-        state = children["cell"].begin_state(func=F.zeros, batch_size=0)
-        outputs = []
+        state, outputs = [hidden], []
         children["cell"].reset()
         for step in range(3):
             query = F.slice_axis(x, axis=1, begin=step, end=step + 1)
@@ -100,14 +104,16 @@ def attended() -> Example:
     net = Calling(forward, keys=nn.Dense(FEATURES, in_units=10, flatten=False),
                   cell=rnn.GRUCell(UNITS, input_size=FEATURES + 10),
                   scores=nn.Dense(7, in_units=UNITS, flatten=False))
-    return Example(net, normal((BATCH, 3, FEATURES), (BATCH, LENGTH, 10)))
+    return Example(net, normal((BATCH, 3, FEATURES), (BATCH, LENGTH, 10), (BATCH, UNITS)))
 
 
 def convolutional(name: str, dims: int) -> Example:
     """A cell of ``gluon.contrib.rnn`` whose products are convolutions, over images of 1 to 3 dims."""
     image = (8, 6, 4)[:dims]
     cell = getattr(contrib.rnn, f"Conv{dims}D{name}Cell")((3, *image), 4, 3, 3, i2h_pad=1)
-    return unrolled(cell, length=3, sample=(3, *image))
+    # The zeros that it begins with otherwise are of single precision, which convolutions do not take beside another.
+    states = [(BATCH, 4, *image)] * (2 if name == "LSTM" else 1)
+    return unrolled(cell, length=3, sample=(3, *image), states=states)
 
 
 def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs: Optional[Inputs] = None,
@@ -134,7 +140,6 @@ def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs
         x = children["first"](x)
         given = list(rest[:states])
         if options.get("use_sequence_length"):
-            given = given or children["layer"].begin_state(0, func=F.zeros)
             result = children["layer"](x, given, sequence_length=rest[states])
         else:
             result = children["layer"](x, given) if given else children["layer"](x)
@@ -165,7 +170,6 @@ EXAMPLES: Examples = {
     "lstm_cell_lengths": lambda: unrolled(rnn.LSTMCell(UNITS, input_size=FEATURES), inputs=lengths),
     "stacked_cells": stacked,
     "bidirectional_cells": bidirectional,
-    "bidirectional_cells_lengths": lambda: bidirectional(lengths),
     "residual_cell": lambda: unrolled(rnn.ResidualCell(rnn.RNNCell(UNITS, input_size=UNITS)), sample=(UNITS,)),
     "dropout_cell": lambda: unrolled(rnn.DropoutCell(KEEPS_ALL)),
     "zoneout_cell_new": lambda: zoneout(KEEPS_ALL, KEEPS_ALL),
@@ -189,5 +193,6 @@ EXAMPLES: Examples = {
                                                      layout="NTC"),
     "gru_layer_states": lambda: fused(rnn.GRU, states=1, num_layers=2),
     "rnn_layer_states": lambda: fused(rnn.RNN, states=1),
-    "lstm_layer_lengths": lambda: fused(rnn.LSTM, bidirectional=True, use_sequence_length=True, inputs=lengths),
+    "lstm_layer_lengths": lambda: fused(rnn.LSTM, states=2, bidirectional=True, use_sequence_length=True,
+                                        inputs=lengths),
 }
