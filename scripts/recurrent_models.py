@@ -45,13 +45,21 @@ def unrolled(cell: rnn.HybridRecurrentCell, length: int = LENGTH, sample: Sequen
     """
     def forward(F, children, x, *rest):
         children["cell"].reset()
-        begin, valid_length = list(rest[:len(states)]) or None, rest[len(states)] if rest[len(states):] else None
+        begin = list(rest[:len(states)]) or zeros(F, children["cell"], x, layout)
+        valid_length = rest[len(states)] if rest[len(states):] else None
         return children["cell"].unroll(length, x, begin_state=begin, layout=layout, merge_outputs=merge,
                                        valid_length=valid_length)
 
     shape = (BATCH, length, *sample) if layout == "NTC" else (length, BATCH, *sample)
     draws = normal(shape, *states)
     return Example(Calling(forward, cell=cell), draws if inputs is None else together(draws, inputs))
+
+
+def zeros(F, cell: rnn.HybridRecurrentCell, x, layout: str) -> list:
+    """The states that the cell begins with by itself, but of the type of its parameters: ``unroll`` takes float32."""
+    batch = 0 if F is mx.sym else x.shape[layout.find("N")]
+    dtype = next((parameter.dtype for parameter in cell.collect_params().values()), "float32")
+    return cell.begin_state(batch_size=batch, func=F.zeros, dtype=dtype)
 
 
 def lengths(rs: np.random.RandomState) -> List[mx.nd.NDArray]:
@@ -111,7 +119,6 @@ def convolutional(name: str, dims: int) -> Example:
     """A cell of ``gluon.contrib.rnn`` whose products are convolutions, over images of 1 to 3 dims."""
     image = (8, 6, 4)[:dims]
     cell = getattr(contrib.rnn, f"Conv{dims}D{name}Cell")((3, *image), 4, 3, 3, i2h_pad=1)
-    # The zeros that it begins with otherwise are of single precision, which convolutions do not take beside another.
     states = [(BATCH, 4, *image)] * (2 if name == "LSTM" else 1)
     return unrolled(cell, length=3, sample=(3, *image), states=states)
 
@@ -171,7 +178,6 @@ EXAMPLES: Examples = {
     "stacked_cells": stacked,
     "bidirectional_cells": bidirectional,
     "residual_cell": lambda: unrolled(rnn.ResidualCell(rnn.RNNCell(UNITS, input_size=UNITS)), sample=(UNITS,)),
-    "dropout_cell": lambda: unrolled(rnn.DropoutCell(KEEPS_ALL)),
     "zoneout_cell_new": lambda: zoneout(KEEPS_ALL, KEEPS_ALL),
     "zoneout_cell_old": lambda: zoneout(DROPS_ALL, 0.0),
     "variational_dropout_cell": lambda: variational(KEEPS_ALL, KEEPS_ALL, KEEPS_ALL),

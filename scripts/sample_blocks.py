@@ -1,7 +1,7 @@
 """What the catalogue of small models in ``sequence_models.py`` is made of."""
 from __future__ import annotations
 
-from typing import Callable, Dict, NamedTuple, Sequence
+from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
@@ -14,10 +14,11 @@ KEEPS_ALL, DROPS_ALL = 1e-7, 1 - 1e-7
 
 
 class Example(NamedTuple):
-    """A small network, not initialised, and how its inputs are drawn."""
+    """A small network, not initialised, how its inputs are drawn, and what type alone MXNet computes it in, if any."""
 
     net: HybridBlock
     inputs: Inputs
+    dtype: Optional[str] = None
 
 
 Examples = Dict[str, Callable[[], Example]]

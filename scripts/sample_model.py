@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, List
+from typing import Callable, List, Optional
 
 import mxnet as mx
 import numpy as np
@@ -21,7 +21,10 @@ class SampleModel:
     inputs : callable
         Draws its inputs from a ``numpy.random.RandomState``: a list of arrays, the samples along the first dim of each
         unless the network says otherwise.
+    dtype : str, optional
+        The only type that MXNet computes it in on CPUs; None: any.
     """
 
     network: Callable[[], mx.gluon.Block]
     inputs: Inputs
+    dtype: Optional[str] = None

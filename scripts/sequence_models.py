@@ -6,11 +6,12 @@ on one device and tiled.
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict
+from typing import Callable, Dict, Optional
 
 import mxnet as mx
 
 import control_flow_models
+import gluonnlp_models
 import language_models
 import layer_models
 import recurrent_models
@@ -20,9 +21,9 @@ from sample_model import SampleModel
 BATCH, LENGTH, VOCABULARY = 8, 6, 40
 
 
-def on_tokens(net) -> Example:
+def on_tokens(net, dtype: Optional[str] = None) -> Example:
     """A language model."""
-    return Example(net, tokens(VOCABULARY, (BATCH, LENGTH)))
+    return Example(net, tokens(VOCABULARY, (BATCH, LENGTH)), dtype)
 
 
 def bert(layers: int, units: int, heads: int) -> Example:
@@ -44,7 +45,8 @@ def transformer(layers: int) -> Example:
     """The Transformer, on sequences of two lengths."""
     net = language_models.transformer_encoder_decoder(layers, layers, units=16, heads=4, hidden=32, max_length=16,
                                                       vocabulary=VOCABULARY, dropout=0.0)
-    return Example(net, tokens(VOCABULARY, (BATCH, LENGTH), (BATCH, LENGTH - 1)))
+    # The interleaved operators are there in single precision alone.
+    return Example(net, tokens(VOCABULARY, (BATCH, LENGTH), (BATCH, LENGTH - 1)), "float32")
 
 
 EXAMPLES: Examples = {
@@ -55,18 +57,19 @@ EXAMPLES: Examples = {
     "transformer": lambda: transformer(2),
     "transformer_6_layers": lambda: transformer(6),
     "lstm_language_model": lambda: on_tokens(language_models.lstm_language_model(
-        2, 12, VOCABULARY, dropout=0.0, length=LENGTH)),
+        2, 12, VOCABULARY, dropout=0.0, length=LENGTH), "float32"),  # the zeros that cells begin with are so
     "fused_lstm_language_model": lambda: on_tokens(language_models.fused_lstm_language_model(
         2, 12, VOCABULARY, dropout=0.0)),
     **recurrent_models.EXAMPLES,
     **layer_models.EXAMPLES,
     **control_flow_models.EXAMPLES,
+    **gluonnlp_models.EXAMPLES,
 }
 
 
 def sample(make: Callable[[], Example]) -> SampleModel:
     """The sample model of an example: a new network at every call."""
-    return SampleModel(lambda: make().net, lambda rs: make().inputs(rs))
+    return SampleModel(lambda: make().net, lambda rs: make().inputs(rs), make().dtype)
 
 
 MODELS: Dict[str, Callable[[], SampleModel]] = {name: partial(sample, make) for name, make in EXAMPLES.items()}

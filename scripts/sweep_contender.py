@@ -277,9 +277,10 @@ def main(configuration: str) -> None:
     gluon_front.install()
     mx.sym.random.uniform = evenly_spread  # R-CNN samples the regions that it learns from
     sample = find(config["model"])
+    config["dtype"] = sample.dtype or config["dtype"]
     drawn = sample.inputs(np.random.RandomState(3))
     exact, initial = None, None
-    if config["dtype"] != "float64":
+    if config["dtype"] != "float64" and sample.dtype is None:
         exact, initial = serial_run(sample, drawn, "float64")
     serial, initial = serial_run(sample, drawn, config["dtype"], initial, exact and exact.learning_rate)
     for devices in config["devices"]:
