@@ -22,7 +22,7 @@ class SampleModel:
         Draws its inputs from a ``numpy.random.RandomState``: a list of arrays, the samples along the first dim of each
         unless the network says otherwise.
     dtype : str, optional
-        The only type that MXNet computes it in on CPUs; None: any.
+        The only type that it can be trained in, where it mixes its parameters with constants of that type.
     """
 
     network: Callable[[], mx.gluon.Block]

@@ -6,10 +6,12 @@ they cannot be trained, and are not among the names.
 """
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from unittest import mock
 
 import mxnet as mx
 import numpy as np
@@ -69,18 +71,24 @@ class Family:
     options: Dict[str, Any] = field(default_factory=dict)
     draw: Draw = images
     batch: int = BATCH
+    dtype: Optional[str] = None  # see SampleModel
 
 
 _CROP = {"crop_size": 64, "base_size": 64}
-_RCNN = {"per_device_batch_size": 2, "max_num_gt": OBJECTS, "num_sample": 8, "rpn_train_pre_nms": 64,
-         "rpn_train_post_nms": 16}
+_RCNN = {"per_device_batch_size": 2}
+_FEW_REGIONS = {"num_sample": 8, "rpn_train_pre_nms": 64, "rpn_train_post_nms": 16, "max_num_gt": OBJECTS}
+_CLASSES = {"classes": ["bird", "cat"]}
 
 FAMILIES: Tuple[Family, ...] = (
-    Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2),
-    Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80)),
-    Family(r"^yolo3", (3, 64, 64), {}, partial(images_with_grids, 20)),
-    Family(r"^ssd_512.*custom|^ssd_300.*custom|^center_net.*custom", (3, 128, 128), {"classes": ["a", "b"]}),
-    Family(r"^ssd_300", (3, 300, 300), {}, images, 2),
+    Family(r"^custom_.*rcnn", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2, "float32"),
+    Family(r"rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2, "float32"),
+    Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2, "float32"),
+    Family(r"^yolo3.*custom", (3, 64, 64), _CLASSES, partial(images_with_grids, 2), BATCH, "float32"),
+    Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80), BATCH, "float32"),
+    Family(r"^yolo3", (3, 64, 64), {}, partial(images_with_grids, 20), BATCH, "float32"),
+    Family(r"^ssd_300_vgg.*custom", (3, 300, 300), _CLASSES, images, 2),
+    Family(r"^ssd_300_vgg", (3, 300, 300), {}, images, 2),
+    Family(r"^ssd_.*custom", (3, 128, 128), _CLASSES),
     Family(r"^ssd", (3, 128, 128)),
     Family(r"^center_net", (3, 64, 64)),
     Family(r"^(fcn|psp|deeplab|icnet|danet|fastscnn)|^hrnet.*_s$", (3, 64, 64), _CROP),
@@ -93,9 +101,12 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^(c3d|p3d|r2plus1d|i3d)", (3, 16, 64, 64), {}, images, 4),
     Family(r"^slowfast", (3, 36, 64, 64), {}, images, 4),
     Family(r"^siamrpn", (3, 127, 127), {"bz": 2, "is_train": True}, template_and_search, 2),
-    Family(r"inception_?v3|^xception", (3, 299, 299), {}, images, 2),
-    Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 4),
-    Family(r"", (3, 64, 64)),
+    Family(r"inception_?v3", (3, 299, 299), {}, images, 2),
+    Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 2),
+    Family(r"^xception", (3, 96, 96), {}, images, 4),
+    Family(r"^alexnet|^squeezenet|residualattention|^hrnet", (3, 64, 64)),
+    Family(r"_(ucf101|hmdb51|kinetics400|sthsthv2|custom)$", (3, 64, 64)),
+    Family(r"", (3, 32, 32)),
 )
 
 
@@ -132,7 +143,7 @@ def find(name: str) -> SampleModel:
         raise ValueError(f"There is no model {name!r} in the zoos of MXNet and GluonCV: --list prints all names.")
     family = next(f for f in FAMILIES if re.search(f.pattern, name.replace("gluoncv:", "")))
     shape = (family.batch, *family.sample)
-    return SampleModel(partial(build, **family.options), lambda rng: family.draw(rng, shape))
+    return SampleModel(partial(build, **family.options), lambda rng: family.draw(rng, shape), family.dtype)
 
 
 def _gluoncv(name: str, **options: Any) -> mx.gluon.Block:
@@ -140,11 +151,26 @@ def _gluoncv(name: str, **options: Any) -> mx.gluon.Block:
     from gluoncv import model_zoo
 
     failure: Exception = RuntimeError(name)
-    for without in ({"pretrained": False, "pretrained_base": False}, {"pretrained": False}):
-        try:
-            return model_zoo.get_model(name, **options, **without)
-        except (TypeError, ValueError) as error:
-            failure = error
-            if "pretrained_base" not in str(error):
-                break
+    with few_regions():
+        for without in ({"pretrained": False, "pretrained_base": False}, {"pretrained": False}):
+            try:
+                return model_zoo.get_model(name, **options, **without)
+            except (TypeError, ValueError) as error:
+                failure = error
+                if "pretrained_base" not in str(error):
+                    break
     raise failure
+
+
+@contextlib.contextmanager
+def few_regions() -> Iterator[None]:
+    """Within it, R-CNNs are made that learn from few regions of an image: the zoo's functions fix hundreds."""
+    from gluoncv.model_zoo.rcnn.faster_rcnn.doublehead_rcnn import DoubleHeadRCNN
+    from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import FasterRCNN
+
+    def smaller(made: Callable[..., None]) -> Callable[..., None]:
+        return lambda *args, **kwargs: made(*args, **{**kwargs, **_FEW_REGIONS})
+
+    with mock.patch.object(FasterRCNN, "__init__", smaller(FasterRCNN.__init__)), \
+            mock.patch.object(DoubleHeadRCNN, "__init__", smaller(DoubleHeadRCNN.__init__)):
+        yield
