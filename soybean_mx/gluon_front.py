@@ -165,8 +165,11 @@ class TiledGraph:
         self._symbol = symbol
         self._numpy_like = isinstance(symbol, _NumpySymbol)
         used = set(symbol.list_inputs())
-        self._input_names = [name if name in used else None for name in input_names]
-        self._parameters = parameters
+        # What a program's own class of parameters makes of the value at every call is fed like an input.
+        self._computed = [parameter for parameter in parameters.values() if _computes_data(parameter)]
+        fed = [*input_names, *(parameter.name for parameter in self._computed)]
+        self._input_names = [name if name in used else None for name in fed]
+        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in fed}
         self._auxiliary = set(symbol.list_auxiliary_states())
         text = symbol.tojson()
         self._names = {node["name"] for node in json.loads(text)["nodes"]}
@@ -193,6 +196,7 @@ class TiledGraph:
 
     def __call__(self, *arrays: NDArray) -> List[NDArray]:
         """Run on whole arrays, one per input, all on one device; the outputs are on that device too."""
+        arrays += tuple(parameter.data() for parameter in self._computed)
         given = {name: array for name, array in zip(self._input_names, arrays) if name is not None}
         self._check_inputs(given)
         call = _Call(given)
@@ -370,6 +374,11 @@ class TiledGraph:
 
 def _nothing() -> None:
     return None
+
+
+def _computes_data(parameter: Parameter) -> bool:
+    """Whether the parameter's class computes what ``data()`` gives, such as GluonNLP's WeightDropParameter."""
+    return type(parameter).data is not Parameter.data
 
 
 def _check_parameter(name: str, parameter: Parameter, settings: _Settings) -> None:

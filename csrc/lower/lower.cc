@@ -162,7 +162,7 @@ class Lowering {
       if (tile == kAbsent) {
         all_addends = false;
       } else {
-        local.inputs.push_back(merged(index, k, own_indices(index, k, device, tile)));
+        local.inputs.push_back(merged(index, k, own_indices(index, k, device, differentiable(index, k, tile))));
       }
     }
     for (const OwnOperand& operand : rule.own_operands) {
@@ -181,6 +181,13 @@ class Lowering {
     local.operations = operations(program_, index, extents);
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
+  }
+
+  // What an operator is given for an input; apart from the gradient where it has none for it.
+  Entry differentiable(int index, size_t input, Entry tile) {
+    if (!node_of(graph_, tile).requires_grad || has_gradient(serial().node(index), input)) return tile;
+    const std::string name = tile_name(serial().node(index).name, node_of(graph_, tile).device);
+    return add_unary("BlockGrad", name + "~given" + std::to_string(input), {}, tile);
   }
 
   ParallelNode own_operand(int index, int device, const OwnOperand& operand, size_t input) const {

@@ -183,6 +183,10 @@ Rule find_rule(const Graph& graph, int node, bool training);
 // Whether an operator sends no gradient to its inputs (BlockGrad, argmax).
 bool stops_gradient(const std::string& op);
 
+// Whether an operator has a gradient for an input. MXNet writes none for labels, lengths
+// and indices, so that what was in the memory before is taken for it, or refuses to.
+bool has_gradient(const Node& node, size_t input);
+
 // Whether the gradients that an operator sends to its inputs are known to be made by
 // a backward node, which MXNet places on the operator's device. Others hand on their
 // output's gradient itself (add_n), or differentiate into ordinary operators
