@@ -3,9 +3,13 @@ from __future__ import annotations
 
 import itertools
 
+import mxnet as mx
+import numpy as np
 import pytest
+from mxnet import gluon
 
 from tests.child import run_child
+from tests.runtime.pairs import assert_close, assert_same_parameters, pair
 
 # Each in a process of its own: what MXNet does wrong with some of these operators ends it.
 NETWORKS = ("deformable", "synchronised", "sized", "detector", "warped", "gathered")
@@ -16,3 +20,33 @@ RUNS = [(name, ("cpu:4", "cpu:8", "cpu:3")[i % 3], strategy)
 @pytest.mark.parametrize("run", RUNS, ids="-".join)
 def test_trains_as_on_one_device(run):
     run_child("tests.runtime.vision_networks", run, env={"OMP_NUM_THREADS": "1"})
+
+
+class _Photographs(gluon.HybridBlock):
+    """Bytes on their way to the pixels that a layer takes."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.layer = gluon.nn.Conv2D(4, 3)
+
+    def hybrid_forward(self, F, x):
+        x = F.image.crop(F.image.resize(x, size=(12, 10)), x=1, y=1, width=8, height=9)
+        swapped = F.reverse(F.transpose(x, axes=(1, 2, 0, 3)), axis=0)
+        pixels = F.image.normalize(F.image.to_tensor(x), mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+        return self.layer(pixels), F.cast(swapped, "float32").sum(axis=(0, 1))
+
+
+@pytest.mark.parametrize("strategy", ["data", "random:1"])
+def test_bytes_move_between_devices(strategy):
+    data = mx.nd.array(np.random.RandomState(0).randint(0, 256, size=(8, 16, 14, 3)), dtype="uint8")
+    nets = pair(lambda prefix: _Photographs(prefix=prefix), data, strategy=strategy)
+    results = []
+    for net in nets:
+        with mx.autograd.record():
+            outputs = net(data)
+        mx.autograd.backward(list(outputs))
+        results.append(outputs)
+    for theirs, ours in zip(*results):
+        assert_close(ours, theirs)
+    assert_same_parameters(nets[1], nets[0])
