@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
+from soybean_mx.gluon_front import plan_of
 from tests.child import run_child
-from tests.runtime.pairs import assert_close, assert_same_parameters, pair
+from tests.runtime.pairs import assert_close, assert_same_parameters, pair, samples
 
 # Each in a process of its own: what MXNet does wrong with some of these operators ends it.
 NETWORKS = ("deformable", "synchronised", "sized", "detector", "warped", "gathered")
@@ -50,3 +51,21 @@ def test_bytes_move_between_devices(strategy):
     for theirs, ours in zip(*results):
         assert_close(ours, theirs)
     assert_same_parameters(nets[1], nets[0])
+
+
+def test_a_network_in_8_bits_predicts_tiled():
+    from gluoncv import model_zoo  # slow to import
+
+    net = model_zoo.get_model("mobilenet1.0_int8", pretrained=False)
+    net.initialize(mx.init.Normal(0.05))
+    for name, parameter in net.collect_params().items():
+        if name.endswith(("gamma", "var")):
+            parameter.initialize(mx.init.One(), force_reinit=True)
+    data = samples(6, 3, 32, 32)
+    expected = net(data).asnumpy()
+    net.hybridize(backend="soybean_mx", devices="cpu:3", strategy="data")
+    assert_close(net(data), expected, 1e-6)
+    plan = plan_of(net)
+    # Its first operator takes the range of the data themselves.
+    assert plan["whole"] == ["data_quantize"]
+    assert all("n" in cut[0] for name, cut in plan["operators"].items() if "quantized" in name)
