@@ -172,15 +172,16 @@ int SoybeanRules(const char* graph, char** out) {
   return guarded(out, [&] {
     const soybean::SerialProgram program =
         soybean::read_program(text_argument(graph, "the graph"));
-    std::string text = "{";
+    soybean::Json rules = soybean::Json::object();
     for (size_t i = 0; i < program.graph.nodes().size(); ++i) {
       const soybean::Node& node = program.graph.nodes()[i];
       if (node.is_variable()) continue;
       const soybean::Rule rule =
           soybean::find_rule(program.graph, static_cast<int>(i), program.training);
-      if (text.size() > 1) text += ", ";
-      text += soybean::Json(node.name).text() + ": " + soybean::rule_json(rule);
+      soybean::Json json = soybean::Json::parse(soybean::rule_json(rule));
+      json.set("stops_gradient", soybean::stops_gradient(node.op));
+      rules.set(node.name, std::move(json));
     }
-    return text + "}";
+    return rules.text();
   });
 }

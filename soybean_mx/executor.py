@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -16,8 +17,8 @@ import mxnet as mx
 from mxnet.base import _LIB, NDArrayHandle, c_handle_array, check_call
 from mxnet.ndarray import NDArray
 
+from soybean_mx import control_flow, sgd
 from soybean_mx import regions as tiles_of
-from soybean_mx import sgd
 from soybean_mx.clean_copies import cleaned, cleaning
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
@@ -74,8 +75,10 @@ class Program:
         self.contexts = list(contexts)
         self.training = training
         self.gradients = set(gradients)
-        self.random = is_random(lowered["symbol"], training)
         text = lowered["symbol"]
+        self.random = is_random(text, training)
+        # Behind branches and loops MXNet makes new arrays in every run.
+        self.has_new_outputs = control_flow.hides_shapes(json.loads(text))
         self.recompute = recompute and training and bool(gradients)
         self.symbol = mx.sym.load_json(with_recomputation(text) if self.recompute else text)
         self.slots = [Slot(item["name"], item["source"], item["device"], Region.of(item))
@@ -171,7 +174,10 @@ class BoundGraph:
     def forward(self) -> None:
         """Queue the forward pass."""
         with cleaning():
-            check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
+            if self.program.has_new_outputs:
+                self.outputs, self._statistics = self._executor.forward(self.program.training), None
+            else:
+                check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
 
     def gather_outputs(self, shapes: Sequence[Shape], context: mx.Context) -> List[NDArray]:
         """Queue copies of the outputs into new whole arrays.

@@ -161,11 +161,15 @@ class TiledGraph:
         self.settings = settings
         self.training_plan: Optional[Dict[str, Any]] = None
         self.latest_plan: Optional[Dict[str, Any]] = None
+        self.latest_graph: Optional[Dict[str, Any]] = None
         self._symbol = symbol
         self._numpy_like = isinstance(symbol, _NumpySymbol)
         used = set(symbol.list_inputs())
-        self._input_names = [name if name in used else None for name in input_names]
-        self._parameters = parameters
+        # What a program's own class of parameters makes of the value at every call is fed like an input.
+        self._computed = [parameter for parameter in parameters.values() if _computes_data(parameter)]
+        fed = [*input_names, *(parameter.name for parameter in self._computed)]
+        self._input_names = [name if name in used else None for name in fed]
+        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in fed}
         self._auxiliary = set(symbol.list_auxiliary_states())
         text = symbol.tojson()
         self._names = {node["name"] for node in json.loads(text)["nodes"]}
@@ -192,6 +196,7 @@ class TiledGraph:
 
     def __call__(self, *arrays: NDArray) -> List[NDArray]:
         """Run on whole arrays, one per input, all on one device; the outputs are on that device too."""
+        arrays += tuple(parameter.data() for parameter in self._computed)
         given = {name: array for name, array in zip(self._input_names, arrays) if name is not None}
         self._check_inputs(given)
         call = _Call(given)
@@ -272,7 +277,7 @@ class TiledGraph:
         gradients = set(call.sources)
         if call.recording:
             gradients |= {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
-        plan, program = self._plan(call, gradients)
+        graph, plan, program = self._plan(call, gradients)
         signature = _Signature(program, plan, call)
         cuts = self._cuts(program, bool(gradients))
         tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}
@@ -286,12 +291,13 @@ class TiledGraph:
         self._signatures[call.key] = signature
         while len(self._signatures) > _MAX_SIGNATURES:
             self._signatures.popitem(last=False)
-        self.latest_plan = plan
+        self.latest_plan, self.latest_graph = plan, graph
         if gradients:
             self.training_plan = plan
         return signature
 
-    def _plan(self, call: _Call, gradients: Set[str]) -> Tuple[Dict[str, Any], Program]:
+    def _plan(self, call: _Call, gradients: Set[str]) -> Tuple[Dict[str, Any], Dict[str, Any], Program]:
+        """The graph as the planner sees it, its plan, and what runs."""
         parameters = {name: tiled.type_of(parameter) for name, parameter in self._parameters.items()}
         own = operators.are_usable(self.settings.contexts)
         graph = describe(self._symbol, call.inputs, parameters, gradients, call.training, own)
@@ -305,7 +311,7 @@ class TiledGraph:
             pins.update({name: tensors[name] for name in undecided if name in tensors})
         plan = core.plan(graph, self.settings.plan_options(pins, self._names))
         lowered = core.lower(graph, plan, self.settings.lower_options())
-        return plan, Program(lowered, self.settings.contexts, call.training, gradients, self.settings.recompute)
+        return graph, plan, Program(lowered, self.settings.contexts, call.training, gradients, self.settings.recompute)
 
     def _pins(self, deciding: bool) -> Dict[str, List[str]]:
         """The tilings of parameters that are decided."""
@@ -368,6 +374,11 @@ class TiledGraph:
 
 def _nothing() -> None:
     return None
+
+
+def _computes_data(parameter: Parameter) -> bool:
+    """Whether the parameter's class computes what ``data()`` gives, such as GluonNLP's WeightDropParameter."""
+    return type(parameter).data is not Parameter.data
 
 
 def _check_parameter(name: str, parameter: Parameter, settings: _Settings) -> None:

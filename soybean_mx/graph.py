@@ -2,17 +2,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
 import numpy as np
+
+from soybean_mx import control_flow
 
 Shape = Tuple[int, ...]
 
 # Operators that draw random numbers, whatever the mode: by the start of their names, and by name.
 _RANDOM_PREFIXES = ("_random_", "random_", "_sample_", "sample_", "_image_random_", "_npx__image_random_")
 _RANDOM_NAMES = {"normal", "uniform", "shuffle", "_shuffle", "Custom", "_npi_bernoulli", "_npi_multinomial",
-                 "_npi_normal", "_npi_normal_n", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
+                 "_npi_normal", "_npi_normal_n", "_npi_powerd", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
                  "_npi_uniform_n", "_npi_choice", "_npi_exponential", "_npi_gamma", "_npi_gumbel", "_npi_logistic",
                  "_npi_pareto", "_npi_rayleigh", "_npi_weibull"}
 
@@ -61,12 +63,16 @@ def describe(
         When a shape or a type does not follow from those given.
     """
     symbol = _with_unique_names(symbol)
-    internals = symbol.get_internals()
     known = {**parameters, **inputs}
     names = set(symbol.list_inputs())
     known = {name: known[name] for name in known if name in names}
-    shapes = _infer(internals, "infer_shape", {name: shape for name, (shape, _) in known.items() if shape is not None})
-    types = _infer(internals, "infer_type", {name: np.dtype(dtype) for name, (_, dtype) in known.items()})
+    known_shapes = {name: shape for name, (shape, _) in known.items() if shape is not None}
+    known_types = {name: np.dtype(dtype) for name, (_, dtype) in known.items()}
+    if requires_grad:
+        symbol = control_flow.with_sound_gradients(symbol, known_types)
+    internals = symbol.get_internals()
+    shapes = _infer(control_flow.internals_with_shapes(symbol), "infer_shape", known_shapes)
+    types = _infer(internals, "infer_type", known_types)
     auxiliary = set(symbol.list_auxiliary_states())
     graph: Dict[str, Any] = {"symbol": symbol.tojson(), "shapes": {}, "itemsizes": {}, "variables": {},
                              "training": bool(training), "own_operators": bool(own_operators)}
@@ -83,13 +89,25 @@ def describe(
 
 
 def _with_unique_names(symbol):
-    """The symbol with other names for all but the first of the operators of one name: a block that is used twice."""
+    """The symbol with other names for all but the first of the operators of one name: a block that is used twice.
+
+    Variables of one name become one: MXNet has a second one for what is used both in the body of a loop and outside.
+    """
     graph = json.loads(symbol.tojson())
     names = {node["name"] for node in graph["nodes"]}
     if len(names) == len(graph["nodes"]):
         return symbol
-    seen: Set[str] = set()
+    first: Dict[str, int] = {}
+    for index, node in enumerate(graph["nodes"]):
+        if node["op"] == "null":
+            first.setdefault(node["name"], index)
     for node in graph["nodes"]:
+        node["inputs"] = [_of_first(graph["nodes"], first, entry) for entry in node["inputs"]]
+    graph["heads"] = [_of_first(graph["nodes"], first, entry) for entry in graph["heads"]]
+    seen = set(first)
+    for node in graph["nodes"]:
+        if node["op"] == "null":
+            continue
         name, count = node["name"], 1
         while node["name"] in seen or (count > 1 and node["name"] in names):
             count += 1
@@ -98,15 +116,41 @@ def _with_unique_names(symbol):
     return mx.sym.load_json(json.dumps(graph))
 
 
+def _of_first(nodes: Sequence[Dict[str, Any]], first: Mapping[str, int], entry: Sequence[int]) -> Sequence[int]:
+    """An input or output; where it is a variable, the first one of its name."""
+    node = nodes[entry[0]]
+    return [first[node["name"]], *entry[1:]] if node["op"] == "null" else entry
+
+
 def _infer(internals, function: str, known: Dict[str, Any]):
     _, results, _ = getattr(internals, function)(**known)
     unknown = results is None or any(result is None or (isinstance(result, tuple) and _has_unknown(result))
                                      for result in results)
     if unknown:
+        unforeseen = _unforeseen(internals, known) if function == "infer_shape" else None
+        if unforeseen is not None:
+            raise InferenceError(f"The shape of what {unforeseen} gives is not known before it is computed: take the "
+                                 "operator out of the hybridized block.")
         given = ", ".join(f"{name}: {value}" for name, value in known.items())
         raise InferenceError(f"{function} leaves some tensors of the block unknown, given {given}: initialise all "
                              "parameters with full shapes and types.")
     return results
+
+
+def _unforeseen(internals, known: Mapping[str, Any]) -> Optional[str]:
+    """The first operator of a result whose shape does not follow from the operands' shapes, which are all known."""
+    _, shapes, _ = internals.infer_shape_partial(**known)
+    if shapes is None:
+        return None
+    text = json.loads(internals.tojson())
+    least = 0 if mx.util.is_np_shape() else 1  # without NumPy's semantics 0 and () stand for what is not known
+    is_known = {(node, index): shape is not None and (least == 0 or len(shape) > 0) and all(n >= least for n in shape)
+                for (node, index, _), shape in zip(text["heads"], shapes)}
+    for number, node in enumerate(text["nodes"]):
+        results = [found for (head, _), found in is_known.items() if head == number]
+        if node["op"] != "null" and not all(results) and all(is_known.get(tuple(e[:2]), True) for e in node["inputs"]):
+            return f"{node['name']!r} ({node['op']})"
+    return None
 
 
 def _has_unknown(shape: Shape) -> bool:

@@ -162,7 +162,7 @@ class Lowering {
       if (tile == kAbsent) {
         all_addends = false;
       } else {
-        local.inputs.push_back(merged(index, k, own_indices(index, k, device, tile)));
+        local.inputs.push_back(merged(index, k, own_indices(index, k, device, differentiable(index, k, tile))));
       }
     }
     for (const OwnOperand& operand : rule.own_operands) {
@@ -181,6 +181,13 @@ class Lowering {
     local.operations = operations(program_, index, extents);
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
+  }
+
+  // What an operator is given for an input; apart from the gradient where it has none for it.
+  Entry differentiable(int index, size_t input, Entry tile) {
+    if (!node_of(graph_, tile).requires_grad || has_gradient(serial().node(index), input)) return tile;
+    const std::string name = tile_name(serial().node(index).name, node_of(graph_, tile).device);
+    return add_unary("BlockGrad", name + "~given" + std::to_string(input), {}, tile);
   }
 
   ParallelNode own_operand(int index, int device, const OwnOperand& operand, size_t input) const {
@@ -213,10 +220,16 @@ class Lowering {
       const int64_t begin = own_range(index, start.factor, device).begin;
       local->attrs[key] = scalar_text(start.first + start.step * static_cast<double>(begin));
     }
-    for (const auto& [key, output] : rule.shape_attrs) {
-      local->attrs[key] = shape_text(local->outputs[static_cast<size_t>(output)].shape);
+    for (const auto& [key, part] : rule.shape_attrs) {
+      const Shape& shape = local->outputs[static_cast<size_t>(part.output)].shape;
+      const auto begin = shape.begin() + static_cast<std::ptrdiff_t>(part.begin);
+      local->attrs[key] = shape_text(Shape(begin, shape.end() - static_cast<std::ptrdiff_t>(part.behind)));
     }
     if (!all_addends) {
+      if (!rule.runs_without_addends_as.empty()) {
+        local->op = rule.runs_without_addends_as;
+        local->attrs.clear();
+      }
       for (const auto& [key, value] : rule.without_addends) local->attrs[key] = value;
     }
   }
@@ -598,7 +611,7 @@ Json lowered_json(const Program& program, const ParallelGraph& graph, const Sche
   }
   const Traffic t = traffic(graph);
   Json out = Json::object();
-  out.set("symbol", Json(symbol_json(with_gates(ordered(graph, schedule.order)))));
+  out.set("symbol", Json(symbol_json(ordered(graph, schedule.order))));
   out.set("variables", std::move(variables));
   out.set("outputs", std::move(outputs));
   out.set("statistics", std::move(statistics));

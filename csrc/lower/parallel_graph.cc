@@ -276,44 +276,19 @@ ParallelGraph with_dims_between_devices(const ParallelGraph& graph) {
   return out;
 }
 
-ParallelGraph with_gates(const ParallelGraph& graph) {
-  ParallelGraph out = graph;
-  out.nodes.clear();
-  std::vector<int> position;
-  const auto moved = [&](Entry e) { return Entry{position[static_cast<size_t>(e.node)], e.index}; };
-  for (ParallelNode node : graph.nodes) {
-    for (Entry& e : node.inputs) e = moved(e);
-    if (mistakes_control_dependencies(node.op)) {
-      ParallelNode gate;
-      gate.op = "_copy";
-      gate.name = node.name + "~gate";
-      gate.device = node.device;
-      gate.attrs = {{kBranch, gate.name}};  // two of the same tensor are not one
-      gate.inputs = {node.inputs[0]};
-      gate.layer = node.layer;
-      const ParallelNode& source = out.nodes[static_cast<size_t>(gate.inputs[0].node)];
-      gate.outputs = {source.outputs[static_cast<size_t>(gate.inputs[0].index)]};
-      gate.requires_grad = source.requires_grad;
-      node.inputs[0] = {static_cast<int>(out.nodes.size()), 0};
-      out.nodes.push_back(std::move(gate));
-    }
-    position.push_back(static_cast<int>(out.nodes.size()));
-    out.nodes.push_back(std::move(node));
-  }
-  for (Entry& e : out.heads) e = moved(e);
-  for (int& index : out.fills) index = position[static_cast<size_t>(index)];
-  return out;
-}
-
 std::string symbol_json(const ParallelGraph& graph) {
   Json nodes = Json::array(), arguments = Json::array(), rows = Json::array(), heads = Json::array();
+  std::vector<int64_t> before;  // what the next node follows: the one before it, and those that could not follow it
   int64_t row = 0;
   rows.push(Json(row));
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const ParallelNode& node = graph.nodes[i];
     if (node.is_variable()) arguments.push(Json(static_cast<int>(i)));
     Json json = node_json(node);
-    if (i > 0 && !mistakes_control_dependencies(node.op)) json.set("control_deps", json_array({static_cast<int64_t>(i) - 1}));
+    const bool follows = may_follow(node.op);
+    if (follows && !before.empty()) json.set("control_deps", json_array(before));
+    if (follows) before.clear();
+    before.push_back(static_cast<int64_t>(i));
     nodes.push(std::move(json));
     row += static_cast<int64_t>(node.outputs.size());
     rows.push(Json(row));

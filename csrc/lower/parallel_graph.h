@@ -91,10 +91,6 @@ ParallelGraph with_dims_between_devices(const ParallelGraph& graph);
 // a control dependency alone.
 std::vector<bool> state_makers(const ParallelGraph& graph);
 
-// Operators whose nodes must have no control dependency (rules/rule.h) take their first
-// operand through an identity that has it in their place, right before them.
-ParallelGraph with_gates(const ParallelGraph& graph);
-
 // The graph as text for MXNet to load. The order of `nodes` is fixed by control
 // dependencies: the variables, which are the arguments in the order in which their
 // gradients are asked for, and then the operators (lower/schedule.h).

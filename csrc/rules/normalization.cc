@@ -1,5 +1,7 @@
 // Normalizations. A dim over which a statistic is taken is whole, or, where the operator
 // can be written out, a factor with a statistic.
+#include <functional>
+
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
@@ -27,7 +29,7 @@ void take_statistics(const Shape& data, const Dims& dims, const DimSet& over, si
 // Statistics of the batch are over every dim but the channels, which alone may
 // then be cut. With given statistics every dim is independent, unless the
 // statistics are themselves outputs: those would be the same in every group.
-Rule batch_norm_rule(const OperatorView& op) {
+Rule any_batch_norm_rule(const OperatorView& op, const std::function<void(RuleBuilder*)>& finish) {
   AttributeReader attrs(op.node.attrs);
   const int64_t axis = attrs.integer("axis", 1);
   const bool global = attrs.boolean("use_global_stats", false);
@@ -47,7 +49,25 @@ Rule batch_norm_rule(const OperatorView& op) {
   rule.input(dims).output(dims);
   for (size_t i = 1; i < 5; ++i) rule.input({c});
   for (size_t i = 1; i < op.outputs.size(); ++i) rule.output({c});
+  finish(&rule);
   return rule.build();
+}
+
+Rule batch_norm_rule(const OperatorView& op) {
+  return any_batch_norm_rule(op, [](RuleBuilder*) {});
+}
+
+// Parts run as BatchNorm: MXNet's SyncBatchNorm waits for as many others as its
+// attributes say, and all that have one key share their state.
+Rule sync_batch_norm_rule(const OperatorView& op) {
+  if (op.outputs.size() != 1) return Rule();
+  return any_batch_norm_rule(op, [&op](RuleBuilder* rule) {
+    rule->runs_as("BatchNorm").restate("axis", "1");
+    for (const char* name : {"eps", "momentum", "fix_gamma", "use_global_stats"}) {
+      const auto attr = op.node.attrs.find(name);
+      if (attr != op.node.attrs.end()) rule->restate(name, attr->second);
+    }
+  });
 }
 
 // data[n+, c, ...+] -> sums[2, c]
@@ -189,7 +209,9 @@ Rule local_response_rule(const OperatorView& op) {
 
 void register_normalization_rules(RuleRegistry* registry) {
   (*registry)["BatchNorm"] = batch_norm_rule;
+  (*registry)["BatchNorm_v1"] = batch_norm_rule;
   (*registry)["_contrib_BatchNormWithReLU"] = batch_norm_rule;
+  (*registry)["_contrib_SyncBatchNorm"] = sync_batch_norm_rule;
   (*registry)["_soybean_mx_channel_sums"] = channel_sums_rule;
   (*registry)["_soybean_mx_batch_norm_factors"] = batch_norm_factors_rule;
   (*registry)["_soybean_mx_batch_norm_shift"] = batch_norm_shift_rule;

@@ -24,7 +24,8 @@ namespace soybean {
 constexpr int kWhole = -1;
 
 // Every output of a rule carries the factor, or none does (then it is reduced, `same`,
-// or a `statistic` is taken over it).
+// or a `statistic` is taken over it). A further output that does not, beside one that
+// does, is the same in every group and has no gradient.
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided
@@ -84,6 +85,13 @@ struct Extent {
   int64_t block = 1;
 };
 
+// Dims of an output that an attribute states as a shape: from `begin` on, up to the one
+// that is `behind` the last ones (0: to the end).
+struct ShapePart {
+  int output = 0;
+  size_t begin = 0, behind = 0;
+};
+
 // What an attribute that states the first number of a series becomes in a group:
 // `first`, and `step` more for each index before the group's range of the factor.
 struct SeriesStart {
@@ -127,9 +135,9 @@ struct Rule {
 
   // Attributes that state an extent (num_hidden -> m).
   std::map<std::string, Extent> extent_attrs;
-  // Attributes that state a whole shape: their value becomes the group's shape
-  // of that output, as "(2, 3)" (shape of reshape -> output 0).
-  std::map<std::string, int> shape_attrs;
+  // Attributes that state a shape: their value becomes the group's shape of that
+  // output, as "(2, 3)" (shape of reshape -> output 0), or some dims of it.
+  std::map<std::string, ShapePart> shape_attrs;
   // Attributes that state the start of a series along a factor (start of arange_like).
   std::map<std::string, SeriesStart> start_attrs;
   std::vector<IndexInto> indices;
@@ -145,6 +153,9 @@ struct Rule {
   std::vector<OwnOperand> own_operands;
   // Attributes for a group that runs without its addends (no_bias -> True).
   Attributes without_addends;
+  // The operator that such a group runs, with `without_addends` as its only attributes
+  // (gemm without its addend is gemm2). Empty: the node's own.
+  std::string runs_without_addends_as;
   // What the groups' results are joined with where a reduced factor is cut: "max" or
   // "min"; empty for a sum.
   std::string joined_by;
@@ -172,15 +183,19 @@ Rule find_rule(const Graph& graph, int node, bool training);
 // Whether an operator sends no gradient to its inputs (BlockGrad, argmax).
 bool stops_gradient(const std::string& op);
 
+// Whether an operator has a gradient for an input. MXNet writes none for labels, lengths
+// and indices, so that what was in the memory before is taken for it, or refuses to.
+bool has_gradient(const Node& node, size_t input);
+
 // Whether the gradients that an operator sends to its inputs are known to be made by
 // a backward node, which MXNet places on the operator's device. Others hand on their
 // output's gradient itself (add_n), or differentiate into ordinary operators
 // (transpose), which MXNet places by guess.
 bool has_backward_node(const std::string& op);
 
-// Whether MXNet takes the first control dependency of the operator's node for the
-// operator itself when it looks for the shapes of its gradient: the node must have none.
-bool mistakes_control_dependencies(const std::string& op);
+// Whether a node may have a control dependency. MXNet 1.9.1 marks some operators of the
+// forward pass as backward ones, and takes what these depend on for their forward node.
+bool may_follow(const std::string& op);
 
 // Whether an input must be a variable itself, not something computed: a state that
 // the operator changes, or the weight of a Deconvolution in single precision, which

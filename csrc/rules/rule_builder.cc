@@ -73,6 +73,11 @@ RuleBuilder& RuleBuilder::output(Dims dims) {
   return *this;
 }
 
+RuleBuilder& RuleBuilder::alike_output(Dims dims) {
+  alike_outputs_.insert(rule_.outputs.size());
+  return output(std::move(dims));
+}
+
 RuleBuilder& RuleBuilder::merged_input(size_t index) {
   rule_.inputs[index].merged = true;
   return *this;
@@ -104,8 +109,9 @@ RuleBuilder& RuleBuilder::index_into(size_t input, int factor) {
   return *this;
 }
 
-RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output) {
-  rule_.shape_attrs[name] = output;
+RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output, size_t begin,
+                                     size_t behind) {
+  rule_.shape_attrs[name] = {output, begin, behind};
   return *this;
 }
 
@@ -126,6 +132,11 @@ RuleBuilder& RuleBuilder::restate(const std::string& name, const std::string& va
 
 RuleBuilder& RuleBuilder::without_addends(const std::string& name, const std::string& value) {
   rule_.without_addends[name] = value;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::runs_without_addends_as(const std::string& op) {
+  rule_.runs_without_addends_as = op;
   return *this;
 }
 
@@ -200,11 +211,11 @@ bool RuleBuilder::outputs_agree() const {
     auto carries = [f](const TensorRule& operand) {
       return std::count(operand.dims.begin(), operand.dims.end(), static_cast<int>(f)) > 0;
     };
-    const bool statistic = rule_.factors[f].statistic;
+    const bool none_carries = std::none_of(rule_.outputs.begin(), rule_.outputs.end(), carries);
     const bool absent = rule_.factors[f].reduced || rule_.factors[f].same ||
-                        (statistic && std::none_of(rule_.outputs.begin(), rule_.outputs.end(), carries));
-    for (const TensorRule& output : rule_.outputs) {
-      if (carries(output) == absent) return false;
+                        (rule_.factors[f].statistic && none_carries);
+    for (size_t i = 0; i < rule_.outputs.size(); ++i) {
+      if (alike_outputs_.count(i) == 0 && carries(rule_.outputs[i]) == absent) return false;
     }
     if (absent && std::none_of(rule_.inputs.begin(), rule_.inputs.end(), carries)) return false;
   }

@@ -72,7 +72,13 @@ std::string rule_json(const Rule& rule) {
   Json factors = Json::array();
   for (const Factor& factor : rule.factors) factors.push(factor_json(factor));
   Json shapes = Json::object();
-  for (const auto& attr : rule.shape_attrs) shapes.set(attr.first, attr.second);
+  for (const auto& attr : rule.shape_attrs) {
+    Json value = Json::object();
+    value.set("output", attr.second.output);
+    value.set("begin", static_cast<int64_t>(attr.second.begin));
+    value.set("behind", static_cast<int64_t>(attr.second.behind));
+    shapes.set(attr.first, value);
+  }
 
   Json indices = Json::array();
   for (const IndexInto& item : rule.indices) {
@@ -126,6 +132,7 @@ std::string rule_json(const Rule& rule) {
   json.set("runs_as", Json(rule.runs_as));
   json.set("own_operands", own_operands);
   json.set("without_addends", attributes_json(rule.without_addends));
+  json.set("runs_without_addends_as", Json(rule.runs_without_addends_as));
   json.set("average", rule.average);
   json.set("joined_by", Json(rule.joined_by));
   json.set("statistics", statistics);

@@ -1,0 +1,176 @@
+"""The models of MXNet's and GluonCV's zoos at small image size, with inputs to train them on.
+
+:func:`find` knows every name of both zoos. What a model takes follows from its name: the first row of :data:`FAMILIES`
+whose pattern is found in it counts. GluonCV's int8 models are inference graphs of quantised weights that it downloads;
+they cannot be trained, and are not among the names.
+"""
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from unittest import mock
+
+import mxnet as mx
+import numpy as np
+
+from sample_model import SampleModel
+
+BATCH = 8
+OBJECTS = 3  # in an image of a detection model
+
+Draw = Callable[[np.random.RandomState, Tuple[int, ...]], List[mx.nd.NDArray]]
+
+
+def images(rng: np.random.RandomState, shape: Tuple[int, ...]) -> List[mx.nd.NDArray]:
+    """One array of normally distributed pixels."""
+    return [mx.nd.array(rng.normal(size=shape))]
+
+
+def images_with_boxes(rng: np.random.RandomState, shape: Tuple[int, ...]) -> List[mx.nd.NDArray]:
+    """Images, the corners of the objects in them and their classes, as R-CNN is trained on."""
+    boxes = _boxes(rng, shape)
+    classes = rng.randint(0, 20, size=(shape[0], OBJECTS, 1))
+    return [*images(rng, shape), mx.nd.array(boxes), mx.nd.array(classes)]
+
+
+def images_with_grids(classes: int, rng: np.random.RandomState, shape: Tuple[int, ...]) -> List[mx.nd.NDArray]:
+    """Images, the objects' corners and YOLO's targets: object or not, centre, scale, weight and class of every anchor.
+
+    There are three anchors at each point of grids that are 32, 16 and 8 pixels wide.
+    """
+    batch, _, height, width = shape
+    anchors = sum(3 * (height // stride) * (width // stride) for stride in (32, 16, 8))
+    is_object = (rng.uniform(size=(batch, anchors, 1)) < 0.05).astype("float32")
+    centres, scales = rng.uniform(size=(2, batch, anchors, 2))
+    kinds = np.eye(classes)[rng.randint(0, classes, size=(batch, anchors))]
+    weights = np.broadcast_to(is_object, (batch, anchors, 2))
+    return [*images(rng, shape), *map(mx.nd.array, (_boxes(rng, shape), is_object, centres, scales, weights, kinds))]
+
+
+def _boxes(rng: np.random.RandomState, shape: Tuple[int, ...]) -> np.ndarray:
+    """Corners ``(x1, y1, x2, y2)`` of objects that are a quarter of the image wide at least, one row for each."""
+    begin = rng.uniform(0, 0.4, size=(shape[0], OBJECTS, 2))
+    end = begin + rng.uniform(0.25, 0.5, size=begin.shape)
+    return np.concatenate([begin, end], axis=2) * [shape[3], shape[2], shape[3], shape[2]]
+
+
+def template_and_search(rng: np.random.RandomState, shape: Tuple[int, ...]) -> List[mx.nd.NDArray]:
+    """What a tracker looks for, and where: images of the sizes that SiamRPN is trained on."""
+    return [*images(rng, shape), *images(rng, (*shape[:2], 287, 287))]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models that take the same: options of ``get_model``, the shape of one sample, and how inputs are drawn."""
+
+    pattern: str
+    sample: Tuple[int, ...]
+    options: Dict[str, Any] = field(default_factory=dict)
+    draw: Draw = images
+    batch: int = BATCH
+    dtype: Optional[str] = None  # see SampleModel
+
+
+_CROP = {"crop_size": 64, "base_size": 64}
+_RCNN = {"per_device_batch_size": 2}
+_FEW_REGIONS = {"num_sample": 8, "rpn_train_pre_nms": 64, "rpn_train_post_nms": 16, "max_num_gt": OBJECTS}
+_CLASSES = {"classes": ["bird", "cat"]}
+
+FAMILIES: Tuple[Family, ...] = (
+    Family(r"^custom_.*rcnn", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
+    Family(r"rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
+    Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2),
+    Family(r"^yolo3.*custom", (3, 64, 64), _CLASSES, partial(images_with_grids, 2)),
+    Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80)),
+    Family(r"^yolo3", (3, 64, 64), {}, partial(images_with_grids, 20)),
+    Family(r"^ssd_300_vgg.*custom", (3, 300, 300), _CLASSES, images, 2),
+    Family(r"^ssd_300_vgg", (3, 300, 300), {}, images, 2),
+    Family(r"^ssd_.*custom", (3, 128, 128), _CLASSES),
+    Family(r"^ssd", (3, 128, 128)),
+    Family(r"^center_net", (3, 64, 64)),
+    Family(r"^(fcn|psp|deeplab|icnet|danet|fastscnn)|^hrnet.*_s$", (3, 64, 64), _CROP),
+    Family(r"^monodepth2.*posenet", (6, 64, 64)),
+    Family(r"^monodepth2", (3, 64, 64)),
+    Family(r"^(simple_pose|mobile_pose|alpha_pose)", (3, 64, 64)),
+    Family(r"cifar", (3, 32, 32)),
+    Family(r"inception_?v3_(ucf|hmdb|kinetics|sthsth)", (3, 299, 299), {}, images, 2),
+    Family(r"^i3d_inceptionv3", (3, 16, 128, 128), {}, images, 2),
+    Family(r"^(c3d|p3d|r2plus1d|i3d)", (3, 16, 64, 64), {}, images, 4),
+    Family(r"^slowfast", (3, 36, 64, 64), {}, images, 4),
+    Family(r"^siamrpn", (3, 127, 127), {"bz": 2, "is_train": True}, template_and_search, 2),
+    Family(r"inception_?v3", (3, 299, 299), {}, images, 2),
+    Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 2),
+    Family(r"^xception", (3, 96, 96), {}, images, 4),
+    Family(r"^alexnet|^squeezenet|residualattention|^hrnet", (3, 64, 64)),
+    Family(r"_(ucf101|hmdb51|kinetics400|sthsthv2|custom)$", (3, 64, 64)),
+    Family(r"", (3, 32, 32)),
+)
+
+
+def mxnet_names() -> List[str]:
+    """The names of ``mxnet.gluon.model_zoo.vision``."""
+    try:
+        mx.gluon.model_zoo.vision.get_model("")
+    except ValueError as error:  # the zoo publishes its names only in this message
+        return sorted(str(error).split("\n\t")[1:])
+    raise RuntimeError("mxnet.gluon.model_zoo accepted an empty model name.")
+
+
+def gluoncv_names() -> List[str]:
+    """The names of GluonCV's zoo that can be trained, with ``gluoncv:`` before those that MXNet's zoo has too."""
+    from gluoncv import model_zoo
+
+    ours = set(mxnet_names())
+    return [f"gluoncv:{name}" if name in ours else name for name in model_zoo.get_model_list() if "int8" not in name]
+
+
+def find(name: str) -> SampleModel:
+    """The model of that name: of MXNet's zoo, or else of GluonCV's.
+
+    Raises
+    ------
+    ValueError
+        When neither has it.
+    """
+    if name in mxnet_names():
+        build = partial(mx.gluon.model_zoo.vision.get_model, name)
+    elif name in gluoncv_names():
+        build = partial(_gluoncv, name.replace("gluoncv:", ""))
+    else:
+        raise ValueError(f"There is no model {name!r} in the zoos of MXNet and GluonCV: --list prints all names.")
+    family = next(f for f in FAMILIES if re.search(f.pattern, name.replace("gluoncv:", "")))
+    shape = (family.batch, *family.sample)
+    return SampleModel(partial(build, **family.options), lambda rng: family.draw(rng, shape), family.dtype)
+
+
+def _gluoncv(name: str, **options: Any) -> mx.gluon.Block:
+    """GluonCV's model without weights from the network; models differ in the options that they know for that."""
+    from gluoncv import model_zoo
+
+    failure: Exception = RuntimeError(name)
+    with few_regions():
+        for without in ({"pretrained": False, "pretrained_base": False}, {"pretrained": False}):
+            try:
+                return model_zoo.get_model(name, **options, **without)
+            except (TypeError, ValueError) as error:
+                failure = error
+                if "pretrained_base" not in str(error):
+                    break
+    raise failure
+
+
+@contextlib.contextmanager
+def few_regions() -> Iterator[None]:
+    """Within it, R-CNNs are made that learn from few regions of an image: the zoo's functions fix hundreds."""
+    from gluoncv.model_zoo.rcnn.faster_rcnn.doublehead_rcnn import DoubleHeadRCNN
+    from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import FasterRCNN
+
+    def smaller(made: Callable[..., None]) -> Callable[..., None]:
+        return lambda *args, **kwargs: made(*args, **{**kwargs, **_FEW_REGIONS})
+
+    with mock.patch.object(FasterRCNN, "__init__", smaller(FasterRCNN.__init__)), \
+            mock.patch.object(DoubleHeadRCNN, "__init__", smaller(DoubleHeadRCNN.__init__)):
+        yield
