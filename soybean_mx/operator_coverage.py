@@ -102,8 +102,9 @@ class Factor:
     """One index along which an operator can be cut."""
 
     name: str
-    is_sum: bool  # the outputs are sums over it
+    is_sum: bool  # the outputs are sums over it, or maxima or minima
     has_halo: bool  # windows run along it, so that a part needs rows of its neighbours
+    has_statistics: bool  # a statistic is taken over it, which its parts join
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class Operator:
             "name": self.name, "aliases": list(self.aliases),
             "shapes": None if self.shapes is None else [list(shape) for shape in self.shapes],
             "attributes": dict(self.attributes),
-            "factors": [{"name": f.name, "sum": f.is_sum, "halo": f.has_halo} for f in self.factors],
+            "factors": [{"name": f.name, "sum": f.is_sum, "halo": f.has_halo, "statistics": f.has_statistics}
+                        for f in self.factors],
             "draws": self.draws, "reason": self.reason.name.lower() if self.reason else None,
             "in_blocks": self.in_blocks,
         }
@@ -232,7 +234,7 @@ def rule_of(call: Mapping[str, Any]) -> Dict[str, Any]:
 def factors_of(rule: Mapping[str, Any]) -> Tuple[Factor, ...]:
     """The factors of a rule that can be divided."""
     windowed = {window["factor"] for window in rule["windows"]}
-    return tuple(Factor(factor["name"], factor["reduced"], i in windowed)
+    return tuple(Factor(factor["name"], factor["reduced"], i in windowed, factor["statistic"])
                  for i, factor in enumerate(rule["factors"]) if factor["size"] > 1)
 
 

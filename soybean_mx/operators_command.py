@@ -83,7 +83,7 @@ def shares(operators: Sequence[Operator]) -> Tuple[Share, Share]:
 
 
 def _factor_text(factor: Factor) -> str:
-    return factor.name + ("+" if factor.is_sum else "") + ("~" if factor.has_halo else "")
+    return factor.name + "+" * factor.is_sum + "~" * factor.has_halo + "*" * factor.has_statistics
 
 
 def _cut_text(operator: Operator) -> str:
@@ -115,7 +115,8 @@ def _print(everything: Sequence[Operator], shown: Sequence[Operator]) -> None:
                       Text(_call_text(operator)))
     out.print(table)
     of_blocks, of_all = shares(everything)
-    out.print("+ the outputs are sums over it, ~ its parts need rows of their neighbours")
+    out.print("+ the outputs are sums over it (or maxima), ~ its parts need rows of their neighbours, "
+              "* its parts join statistics")
     out.print(f"{of_blocks.known} of the {of_blocks.operators} operators that a trained block can contain have a rule "
               f"({of_blocks.percent:.1f} %), of all {of_all.operators} {of_all.known} ({of_all.percent:.1f} %).")
 
@@ -137,8 +138,9 @@ like), with a rule or without, and those of the reasons that the last table mark
 ## Operators with a rule
 
 *Cut along*: the factors of the rule ([design.md](design.md#words)) that have room for two parts in the call shown.
-`n` is dim 0, the samples as a rule, `d1` dim 1, and so on; `+`: the outputs are sums over it; `~`: its parts need
-rows of their neighbours (a halo). *all*: there is nothing to cut in the call, every device that needs the result
+`n` is dim 0, the samples as a rule, `d1` dim 1, and so on; `+`: the outputs are sums over it (or maxima, or minima);
+`~`: its parts need rows of their neighbours (a halo); `*`: its parts join a statistic that is taken over it, as the sum
+of a softmax. *all*: there is nothing to cut in the call, every device that needs the result
 computes it. *once*: never computed by two devices on the same elements, as it draws random numbers or makes a
 gradient of its own. Attributes and shapes decide in each case, as in the rules of `csrc/rules/` (a `Deconvolution` of
 images in single precision is computed whole: oneDNN takes no weight that is not a variable).

@@ -56,8 +56,8 @@ def test_registered_operators_are_forward_ones_by_their_own_names():
 def test_an_operator_as_json(operators):
     found = next(operator for operator in operators if operator.name == "_linalg_gemm").to_json()
     assert found["aliases"] == ["linalg_gemm"] and found["reason"] is None and not found["draws"]
-    assert {"name": "k", "sum": True, "halo": False} in found["factors"]
-    assert Factor("k", True, False) in next(o for o in operators if o.name == "dot").factors
+    assert {"name": "k", "sum": True, "halo": False, "statistics": False} in found["factors"]
+    assert Factor("k", True, False, False) in next(o for o in operators if o.name == "dot").factors
     assert share(operators[:1]).operators == 1
 
 

@@ -335,11 +335,14 @@ def reductions() -> List[Case]:
         Case("_npi_var", {"axis": "None"}, [x], "", training=False, numpy=True),
         Case("_np_all", {"axis": "1"}, [index(2, 4, 3, 6)], "n d2", numpy=True),
         Case("_np_any", {"axis": "1"}, [index(2, 4, 3, 6)], "n d2", numpy=True),
-        Case("norm", {}, [x], ""),
+        Case("norm", {}, [x], "n* d1* d2*"),
+        Case("norm", {"axis": "(0, 2)", "keepdims": "True"}, [x], "n* d1 d2*"),
         Case("norm", {"axis": "1", "ord": 1}, [x], "n d2"),
         Case("moments", {"axes": "(0, 1)"}, [x], "d2"),
-        Case("argmax", {"axis": 1}, [x], "n d2", training=False),
-        Case("argmin", {"axis": "-1", "keepdims": "True"}, [x], "n d1", training=False),
+        Case("argmax", {"axis": 1}, [x], "n d1* d2", training=False),
+        Case("argmin", {"axis": "-1", "keepdims": "True"}, [x], "n d1 d2*", training=False),
+        # Of equal elements the first.
+        Case("argmax", {"axis": 0}, [index(3, 6, 4)], "n* d1", training=False),
         Case("_npi_argmax", {"axis": "0"}, [x], "d1 d2", training=False, numpy=True),
         Case("_npi_argmin", {"axis": "0", "keepdims": "True"}, [x], "d1 d2", training=False, numpy=True),
         Case("argmax_channel", {}, [real(4, 6)], "n", training=False),
@@ -504,6 +507,9 @@ def softmax() -> List[Case]:
     x = real(4, 3, 6)
     cases = [Case(op, {"axis": 1}, [x], "n d1* d2") for op in ("softmax", "log_softmax", "softmin")]
     return cases + [
+        # Numbers whose powers are only representable when their maximum is taken off.
+        *[Case(op, {}, [Operand((4, 6), lambda rng, s: rng.normal(size=s) * 300)], "n d1*") for op in
+          ("softmax", "log_softmax")],
         Case("softmax", {"temperature": 2.0}, [x], "n d1 d2*"),
         Case("log_softmax", {"axis": "-1", "dtype": "float64"}, [x], "n d1 d2*"),
         Case("softmax", {"use_length": "True", "axis": 2}, [x, length(6, 4, 3, dtype="int32")], "n d1"),
