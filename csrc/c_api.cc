@@ -8,6 +8,7 @@
 
 #include "lower/local_fills.h"
 #include "lower/lower.h"
+#include "lower/write_out.h"
 #include "rules/rule_json.h"
 #include "search/report.h"
 
@@ -136,9 +137,9 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
     const soybean::Ordering ordering = ordering_option(given);
     const bool local = local_conversions(given);
     const soybean::Json json = soybean::Json::parse(text_argument(plan_text, "the plan"));
-    const soybean::Program program = soybean::prepare(text_argument(graph, "the graph"),
-                                                      soybean::plan_batch_norm(json));
-    const soybean::Plan plan = soybean::read_plan(program, json);
+    const soybean::Program prepared = soybean::prepare(text_argument(graph, "the graph"),
+                                                       soybean::plan_batch_norm(json));
+    const auto [program, plan] = soybean::write_out(prepared, soybean::read_plan(prepared, json));
     const soybean::Json* devices = given.find("topology");
     const bool copy_engines = bool_option(given, "copy_engines");
     const soybean::Hardware hardware{

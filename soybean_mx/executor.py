@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -16,8 +17,8 @@ import mxnet as mx
 from mxnet.base import _LIB, NDArrayHandle, c_handle_array, check_call
 from mxnet.ndarray import NDArray
 
+from soybean_mx import control_flow, sgd
 from soybean_mx import regions as tiles_of
-from soybean_mx import sgd
 from soybean_mx.clean_copies import cleaned, cleaning
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
@@ -74,8 +75,10 @@ class Program:
         self.contexts = list(contexts)
         self.training = training
         self.gradients = set(gradients)
-        self.random = is_random(lowered["symbol"], training)
         text = lowered["symbol"]
+        self.random = is_random(text, training)
+        # Behind branches and loops MXNet makes new arrays in every run.
+        self.has_new_outputs = control_flow.hides_shapes(json.loads(text))
         self.recompute = recompute and training and bool(gradients)
         self.symbol = mx.sym.load_json(with_recomputation(text) if self.recompute else text)
         self.slots = [Slot(item["name"], item["source"], item["device"], Region.of(item))
@@ -171,7 +174,10 @@ class BoundGraph:
     def forward(self) -> None:
         """Queue the forward pass."""
         with cleaning():
-            check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
+            if self.program.has_new_outputs:
+                self.outputs, self._statistics = self._executor.forward(self.program.training), None
+            else:
+                check_call(_LIB.MXExecutorForward(self._executor.handle, ctypes.c_int(int(self.program.training))))
 
     def gather_outputs(self, shapes: Sequence[Shape], context: mx.Context) -> List[NDArray]:
         """Queue copies of the outputs into new whole arrays.
@@ -252,12 +258,19 @@ class BoundGraph:
             update.towards(momentum)
 
     def _prepared_statistics(self, tiles: Callable[[str, int, Region], NDArray]) -> List[Tuple["_Movement", float]]:
-        """The movements of all states, some in one operator; the arrays stay what they are as long as the executor."""
-        groups: Dict[Tuple[int, float], List[Tuple[NDArray, NDArray]]] = {}
-        for item in self.program.statistics:
-            tile = tiles(item["source"], item["device"], Region.of(item))
-            groups.setdefault((item["device"], item["momentum"]), []).append((tile, self.outputs[item["head"]]))
-        return [(_Movement(pairs[start:start + _MAX_FUSED]), momentum) for (_, momentum), pairs in groups.items()
+        """The movements of all states, some in one operator; the arrays stay what they are as long as the executor.
+
+        A state that several BatchNorms share moves once for each, the last first, as in MXNet's backward pass.
+        """
+        groups: Dict[Tuple[int, int, float], List[Tuple[NDArray, NDArray]]] = {}
+        turns: Dict[Tuple[str, int, Region], int] = {}
+        for item in reversed(self.program.statistics):
+            place = item["source"], item["device"], Region.of(item)
+            turn = turns[place] = turns.get(place, -1) + 1
+            pair = tiles(*place), self.outputs[item["head"]]
+            groups.setdefault((turn, item["device"], item["momentum"]), []).append(pair)
+        return [(_Movement(pairs[start:start + _MAX_FUSED]), momentum)
+                for (_, _, momentum), pairs in sorted(groups.items(), key=lambda group: group[0][0])
                 for start in range(0, len(pairs), _MAX_FUSED)]
 
 

@@ -29,7 +29,7 @@ from soybean_mx import pins as user_pins
 from soybean_mx.devices import TILES_VARIABLE, with_tiles
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.executor import BoundGraph, Program, Tiles, positions_used
-from soybean_mx.graph import describe
+from soybean_mx.graph import describe, fixed_scales
 from soybean_mx.parameters import Cut, Layout
 from soybean_mx.regions import Region, Shape, legacy, like
 
@@ -165,10 +165,15 @@ class TiledGraph:
         self._symbol = symbol
         self._numpy_like = isinstance(symbol, _NumpySymbol)
         used = set(symbol.list_inputs())
-        self._input_names = [name if name in used else None for name in input_names]
-        self._parameters = parameters
+        # What a program's own class of parameters makes of the value at every call is fed like an input.
+        self._computed = [parameter for parameter in parameters.values() if _computes_data(parameter)]
+        fed = [*input_names, *(parameter.name for parameter in self._computed)]
+        self._input_names = [name if name in used else None for name in fed]
+        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in fed}
         self._auxiliary = set(symbol.list_auxiliary_states())
-        self._names = {node["name"] for node in json.loads(symbol.tojson())["nodes"]}
+        text = symbol.tojson()
+        self._names = {node["name"] for node in json.loads(text)["nodes"]}
+        self._fixed = [parameters[name] for name in sorted(fixed_scales(text)) if name in parameters]
         self._signatures: "OrderedDict[tuple, _Signature]" = OrderedDict()
         self._watcher: Optional[Callable[[BoundGraph], None]] = None
 
@@ -191,6 +196,7 @@ class TiledGraph:
 
     def __call__(self, *arrays: NDArray) -> List[NDArray]:
         """Run on whole arrays, one per input, all on one device; the outputs are on that device too."""
+        arrays += tuple(parameter.data() for parameter in self._computed)
         given = {name: array for name, array in zip(self._input_names, arrays) if name is not None}
         self._check_inputs(given)
         call = _Call(given)
@@ -204,6 +210,7 @@ class TiledGraph:
     def _run(self, signature: _Signature, call: _Call, given: Dict[str, NDArray], context) -> List[NDArray]:
         bound = self._take(signature)
         tiled.write_back()
+        self._fix_scales()
         tiled.even_out(signature.reads)
         bound.feed({name: legacy(array) for name, array in given.items()})
         bound.forward()
@@ -214,6 +221,15 @@ class TiledGraph:
         recorded = tape.TiledCall(bound, [(name, given[name]) for name in call.sources], signature.trained,
                                   signature.free.append, functools.partial(self._move_statistics, signature))
         return recorded.put_on_tape(outputs, self._numpy_like)
+
+    def _fix_scales(self) -> None:
+        """Set to 1 what MXNet's operators set to 1 while they run, which here may work on copies."""
+        for parameter in self._fixed:
+            for tile in parameter.tiles():
+                tile[:] = 1
+            parameter.updated()
+        if self._fixed:
+            tiled.refresh()
 
     @staticmethod
     def _check_inputs(given: Dict[str, NDArray]) -> None:
@@ -358,6 +374,11 @@ class TiledGraph:
 
 def _nothing() -> None:
     return None
+
+
+def _computes_data(parameter: Parameter) -> bool:
+    """Whether the parameter's class computes what ``data()`` gives, such as GluonNLP's WeightDropParameter."""
+    return type(parameter).data is not Parameter.data
 
 
 def _check_parameter(name: str, parameter: Parameter, settings: _Settings) -> None:

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
 import numpy as np
+
+from soybean_mx import control_flow
 
 Shape = Tuple[int, ...]
 
@@ -15,6 +17,11 @@ _RANDOM_NAMES = {"normal", "uniform", "shuffle", "_shuffle", "Custom", "_npi_ber
                  "_npi_normal", "_npi_normal_n", "_npi_powerd", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
                  "_npi_uniform_n", "_npi_choice", "_npi_exponential", "_npi_gamma", "_npi_gumbel", "_npi_logistic",
                  "_npi_pareto", "_npi_rayleigh", "_npi_weibull"}
+
+
+# Operators that write 1 into their second input, gamma, whenever they run with fix_gamma, which is the default.
+_FIX_GAMMA = {"BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm",
+              "_npx_batch_norm"}
 
 
 class InferenceError(ValueError):
@@ -56,12 +63,16 @@ def describe(
         When a shape or a type does not follow from those given.
     """
     symbol = _with_unique_names(symbol)
-    internals = symbol.get_internals()
     known = {**parameters, **inputs}
     names = set(symbol.list_inputs())
     known = {name: known[name] for name in known if name in names}
-    shapes = _infer(internals, "infer_shape", {name: shape for name, (shape, _) in known.items() if shape is not None})
-    types = _infer(internals, "infer_type", {name: np.dtype(dtype) for name, (_, dtype) in known.items()})
+    known_shapes = {name: shape for name, (shape, _) in known.items() if shape is not None}
+    known_types = {name: np.dtype(dtype) for name, (_, dtype) in known.items()}
+    if requires_grad:
+        symbol = control_flow.with_sound_gradients(symbol, known_types)
+    internals = symbol.get_internals()
+    shapes = _infer(control_flow.internals_with_shapes(symbol), "infer_shape", known_shapes)
+    types = _infer(internals, "infer_type", known_types)
     auxiliary = set(symbol.list_auxiliary_states())
     graph: Dict[str, Any] = {"symbol": symbol.tojson(), "shapes": {}, "itemsizes": {}, "variables": {},
                              "training": bool(training), "own_operators": bool(own_operators)}
@@ -78,19 +89,37 @@ def describe(
 
 
 def _with_unique_names(symbol):
-    """The symbol with other names for all but the first of the operators of one name: a block that is used twice."""
+    """The symbol with other names for all but the first of the operators of one name: a block that is used twice.
+
+    Variables of one name become one: MXNet has a second one for what is used both in the body of a loop and outside.
+    """
     graph = json.loads(symbol.tojson())
     names = {node["name"] for node in graph["nodes"]}
     if len(names) == len(graph["nodes"]):
         return symbol
-    seen: Set[str] = set()
+    first: Dict[str, int] = {}
+    for index, node in enumerate(graph["nodes"]):
+        if node["op"] == "null":
+            first.setdefault(node["name"], index)
     for node in graph["nodes"]:
+        node["inputs"] = [_of_first(graph["nodes"], first, entry) for entry in node["inputs"]]
+    graph["heads"] = [_of_first(graph["nodes"], first, entry) for entry in graph["heads"]]
+    seen = set(first)
+    for node in graph["nodes"]:
+        if node["op"] == "null":
+            continue
         name, count = node["name"], 1
         while node["name"] in seen or (count > 1 and node["name"] in names):
             count += 1
             node["name"] = f"{name}_{count}"
         seen.add(node["name"])
     return mx.sym.load_json(json.dumps(graph))
+
+
+def _of_first(nodes: Sequence[Dict[str, Any]], first: Mapping[str, int], entry: Sequence[int]) -> Sequence[int]:
+    """An input or output; where it is a variable, the first one of its name."""
+    node = nodes[entry[0]]
+    return [first[node["name"]], *entry[1:]] if node["op"] == "null" else entry
 
 
 def _infer(internals, function: str, known: Dict[str, Any]):
@@ -126,6 +155,25 @@ def _unforeseen(internals, known: Mapping[str, Any]) -> Optional[str]:
 
 def _has_unknown(shape: Shape) -> bool:
     return any(extent < 0 for extent in shape)
+
+
+def fixed_scales(graph_json: str) -> Set[str]:
+    """The variables that MXNet sets to 1 in every forward pass: the gamma of a BatchNorm with ``fix_gamma``.
+
+    Parameters
+    ----------
+    graph_json : str
+        A symbol's ``tojson()``.
+
+    Returns
+    -------
+    set of str
+        Names.
+    """
+    nodes = json.loads(graph_json)["nodes"]
+    gammas = [nodes[node["inputs"][1][0]] for node in nodes if node["op"] in _FIX_GAMMA
+              and node.get("attrs", {}).get("fix_gamma", "True").lower() in ("true", "1")]
+    return {gamma["name"] for gamma in gammas if gamma["op"] == "null"}
 
 
 def is_random(graph_json: str, training: bool) -> bool:

@@ -77,13 +77,13 @@ class Layout:
     def scatter(self, whole: NDArray, tiles: Sequence[NDArray]) -> None:
         """Write every tile's region of a whole array into it."""
         for (_, region), tile in zip(self.places, tiles):
-            tiles_of.copy_in(whole, region, tile)
+            tiles_of.overwrite(whole, region, tile)
 
     def scatter_thriftily(self, whole: NDArray, tiles: Sequence[NDArray]) -> None:
         """:meth:`scatter`, waiting for each tile: so that no two pieces on the way are in memory at once."""
         with autograd.pause():
             for (_, region), tile in zip(self.places, tiles):
-                tiles_of.copy_in(whole, region, tile)
+                tiles_of.overwrite(whole, region, tile)
                 tile.wait_to_read()
 
     def empty(self, dtype: type) -> List[NDArray]:
@@ -225,7 +225,7 @@ class TiledParameter:
         """Take a whole gradient into the tiles, as ``grad_req`` says."""
         adds = self.grad_req == "add" or self.was_reached(backward_pass)
         for (_, region), tile in zip(self._layout.places, self.gradient_tiles() or ()):
-            (tiles_of.add_in if adds else tiles_of.copy_in)(gradient, region, tile)
+            (tiles_of.add_in if adds else tiles_of.overwrite)(gradient, region, tile)
         self.reached(backward_pass)
 
     def changed_tiles(self, positions: Set[int], diverges: bool = False) -> None:
@@ -376,7 +376,7 @@ class TiledParameter:
         """Bring a whole array up to date. By way of a new one: others may have given it a layout of their own."""
         value = self._empty(self._context)
         gather(value)
-        value.copyto(legacy(whole.array))
+        tiles_of.overwrite(value, Region.whole(value.shape), legacy(whole.array))
         whole.outdated = False
 
     def _forget_unused(self) -> None:

@@ -11,10 +11,14 @@ from __future__ import annotations
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet.ndarray import NDArray
 from mxnet.ndarray import _internal as _ops
 
 Shape = Tuple[int, ...]
+
+# Numbers of dims of arrays that MXNet copies whatever oneDNN's layout is.
+_COPIED_IN_ANY_LAYOUT = (1, 2, 4)
 
 
 class Region(NamedTuple):
@@ -118,6 +122,18 @@ def copy_in(whole: NDArray, region: Region, tile: NDArray) -> None:
         _ops._copyto(part(whole, region), out=tile)
     elif part(whole, region, out=tile) is whole:
         _ops._copyto(whole, out=tile)
+
+
+def overwrite(whole: NDArray, region: Region, tile: NDArray) -> None:
+    """:func:`copy_in` for a tile of a parameter, which operators have used.
+
+    On the CPU, inference leaves the weights of convolutions in a layout of oneDNN's own, and MXNet's copies cannot be
+    written into an array of 3 or 5 dims that has one (``Check failed: to.IsDefaultData()``). An operator that writes
+    all of the array without reading it makes it forget the layout.
+    """
+    if tile.context.device_type == "cpu" and len(tile.shape) not in _COPIED_IN_ANY_LAYOUT:
+        _ops._zeros(shape=tile.shape, ctx=str(tile.context), dtype=np.dtype(tile.dtype).name, out=tile)
+    copy_in(whole, region, tile)
 
 
 def copy_out(tile: NDArray, region: Region, whole: NDArray) -> None:

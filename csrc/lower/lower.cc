@@ -162,7 +162,7 @@ class Lowering {
       if (tile == kAbsent) {
         all_addends = false;
       } else {
-        local.inputs.push_back(merged(index, k, own_indices(index, k, device, tile)));
+        local.inputs.push_back(merged(index, k, own_indices(index, k, device, differentiable(index, k, tile))));
       }
     }
     for (const OwnOperand& operand : rule.own_operands) {
@@ -181,6 +181,13 @@ class Lowering {
     local.operations = operations(program_, index, extents);
     if (rule.known) restate_attributes(index, device, all_addends, &local);
     return local;
+  }
+
+  // What an operator is given for an input; apart from the gradient where it has none for it.
+  Entry differentiable(int index, size_t input, Entry tile) {
+    if (!node_of(graph_, tile).requires_grad || has_gradient(serial().node(index), input)) return tile;
+    const std::string name = tile_name(serial().node(index).name, node_of(graph_, tile).device);
+    return add_unary("BlockGrad", name + "~given" + std::to_string(input), {}, tile);
   }
 
   ParallelNode own_operand(int index, int device, const OwnOperand& operand, size_t input) const {
@@ -240,7 +247,7 @@ class Lowering {
     std::vector<Region> wanted;
     for (int device = 0; device < mesh_.devices(); ++device) wanted.push_back(halo.needed(input, device));
     return exchange(mesh_, serial().type(e).shape, tiling, tiling, wanted, tiles,
-                    exchange_name(e) + "~halo", &graph_);
+                    exchange_name(e) + "~halo", "", &graph_);
   }
 
   // What an operator made without the rows that other groups make.
@@ -432,13 +439,16 @@ class Lowering {
   }
 
   Tiles convert(Entry e, Tiles tiles, const Tiling& tiling, const Tiling& to) {
-    return convert(serial().type(e), serial().tensor_name(e), std::move(tiles), tiling, to);
+    const std::string& joined_by = program_.rules[static_cast<size_t>(e.node)].joined_by;
+    return convert(serial().type(e), serial().tensor_name(e), std::move(tiles), tiling, to, joined_by);
   }
 
-  Tiles convert(const TensorType& type, const std::string& name, Tiles tiles, Tiling tiling, const Tiling& to) {
+  Tiles convert(const TensorType& type, const std::string& name, Tiles tiles, Tiling tiling, const Tiling& to,
+                const std::string& joined_by = "") {
     for (const Tiling& next : stages(type, tiling, to)) {
       const std::vector<Region> wanted = device_regions(mesh_, next, type.shape);
-      tiles = exchange(mesh_, type.shape, tiling, next, wanted, tiles, exchange_name(name), &graph_);
+      tiles = exchange(mesh_, type.shape, tiling, next, wanted, tiles, exchange_name(name), joined_by,
+                       &graph_);
       tiling = next;
     }
     return tiles;

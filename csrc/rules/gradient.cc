@@ -1,3 +1,4 @@
+#include <map>
 #include <set>
 
 #include "rules/rule.h"
@@ -40,6 +41,32 @@ bool stops_gradient(const std::string& op) {
       "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor",
       "_contrib_box_decode", "_contrib_box_encode", "_contrib_index_array"};
   return operators.count(op) > 0;
+}
+
+bool has_gradient(const Node& node, size_t input) {
+  // The first of the inputs that have none; all behind it have none either.
+  static const std::map<std::string, size_t> without = {
+      {"CTCLoss", 1},
+      {"LinearRegressionOutput", 1},
+      {"LogisticRegressionOutput", 1},
+      {"MAERegressionOutput", 1},
+      {"SVMOutput", 1},
+      {"SequenceLast", 1},
+      {"SequenceMask", 1},
+      {"SequenceReverse", 1},
+      {"SoftmaxOutput", 1},
+      {"_contrib_boolean_mask", 1},
+      {"softmax_cross_entropy", 1}};
+  // One input alone: indices of rows.
+  static const std::map<std::string, size_t> indices = {{"Embedding", 0}, {"_contrib_index_copy", 1}};
+  const auto first = without.find(node.op);
+  const auto index = indices.find(node.op);
+  const auto lengths = node.attrs.find("use_sequence_length");  // of RNN, behind its states
+  if (node.op == "RNN" && lengths != node.attrs.end() && input + 1 == node.inputs.size()) {
+    return lengths->second != "True" && lengths->second != "1";
+  }
+  return (first == without.end() || input < first->second) &&
+         (index == indices.end() || input != index->second);
 }
 
 bool has_backward_node(const std::string& op) {

@@ -1,6 +1,6 @@
-// Reductions. A sum over a dim that is cut is a sum of the groups' sums, and a
-// mean their weighted sum; other reductions need the whole of the dims that they
-// run over.
+// Reductions. A sum over a dim that is cut is a sum of the groups' sums, a mean their
+// weighted sum, a maximum their maximum; other reductions need the whole of the dims that
+// they run over.
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
@@ -8,7 +8,9 @@
 namespace soybean {
 namespace {
 
-enum class Kind { kSum, kMean, kWholeDims };
+enum class Kind { kSum, kMean, kMax, kMin, kWholeDims };
+
+bool is_extreme(Kind kind) { return kind == Kind::kMax || kind == Kind::kMin; }
 
 struct Reduction {
   DimSet dims;  // reduced
@@ -29,6 +31,7 @@ Dims reduced_dims(const Dims& input, const Reduction& reduction, size_t out_rank
 
 Rule reduction_rule(const OperatorView& op, const Reduction& reduction, Kind kind) {
   if (op.inputs.size() != 1 || op.outputs.empty()) return Rule();
+  if (is_extreme(kind) && op.outputs[0].shape.empty()) kind = Kind::kWholeDims;  // joined along a dim
   const Shape& in = op.inputs[0].shape;
   RuleBuilder rule(op);
   Dims dims = rule.dim_factors(in, reduction.dims);
@@ -39,6 +42,7 @@ Rule reduction_rule(const OperatorView& op, const Reduction& reduction, Kind kin
     }
   }
   if (kind == Kind::kMean) rule.average();
+  if (is_extreme(kind)) rule.joined_by(kind == Kind::kMax ? "max" : "min");
   rule.input(dims);
   for (const TensorType& output : op.outputs) {
     rule.output(reduced_dims(dims, reduction, output.shape.size()));
@@ -189,13 +193,15 @@ void register_reduction_rules(RuleRegistry* registry) {
   (*registry)["sum"] = legacy_rule<Kind::kSum>;
   (*registry)["nansum"] = legacy_rule<Kind::kSum>;
   (*registry)["mean"] = legacy_rule<Kind::kMean>;
-  for (const char* name : {"max", "min", "prod", "nanprod", "norm"}) {
-    (*registry)[name] = legacy_rule<Kind::kWholeDims>;
-  }
+  (*registry)["max"] = legacy_rule<Kind::kMax>;
+  (*registry)["min"] = legacy_rule<Kind::kMin>;
+  for (const char* name : {"prod", "nanprod", "norm"}) (*registry)[name] = legacy_rule<Kind::kWholeDims>;
   (*registry)["_np_sum"] = numpy_rule<Kind::kSum>;
   (*registry)["_npi_mean"] = numpy_rule<Kind::kMean>;
+  (*registry)["_np_max"] = numpy_rule<Kind::kMax>;
+  (*registry)["_np_min"] = numpy_rule<Kind::kMin>;
   for (const char* name :
-       {"_np_max", "_np_min", "_np_prod", "_np_all", "_np_any", "_npi_std", "_npi_var"}) {
+       {"_np_prod", "_np_all", "_np_any", "_npi_std", "_npi_var"}) {
     (*registry)[name] = numpy_rule<Kind::kWholeDims>;
   }
   (*registry)["moments"] = moments_rule;

@@ -23,9 +23,9 @@ namespace soybean {
 // A dim that no factor runs along: every group holds all of it.
 constexpr int kWhole = -1;
 
-// Every output of a rule carries the factor, or none does (then it is reduced, or
-// `same`). A further output that does not, beside one that does, is the same in every
-// group and has no gradient.
+// Every output of a rule carries the factor, or none does (then it is reduced, `same`,
+// or a `statistic` is taken over it). A further output that does not, beside one that
+// does, is the same in every group and has no gradient.
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided
@@ -33,6 +33,10 @@ struct Factor {
   // No output depends on it, so that every group computes the same: an operator that
   // asks for the extents of its input only need not have all of it.
   bool same = false;
+  // The operator takes a statistic over it (softmax its maximum and sum, LayerNorm mean
+  // and variance): a group that holds a part runs the operator written out
+  // (rules/written_out.h), and all groups join their statistics (Rule::statistics).
+  bool statistic = false;
   // Whether every part must have the same length. True when some tensor dim is
   // a multiple of this factor (dims[d] = factor, extent = size * block, block > 1),
   // where parts of unequal length would not line up with that dim's own tiles.
@@ -113,6 +117,15 @@ struct OwnOperand {
   int factor = 0;  // index into Rule::factors
 };
 
+// A tensor that an operator makes on the way where a factor with a `statistic` is cut:
+// each group has its own part of it, and all get the whole.
+struct Statistics {
+  Shape shape;            // of the whole operator
+  std::vector<int> dims;  // index into Rule::factors, or kWhole
+  int itemsize = 4;
+  bool gradient = true;   // whether a gradient goes back through it
+};
+
 struct Rule {
   std::vector<Factor> factors;
   std::vector<TensorRule> inputs;   // as many as the node's inputs
@@ -143,6 +156,11 @@ struct Rule {
   // The operator that such a group runs, with `without_addends` as its only attributes
   // (gemm without its addend is gemm2). Empty: the node's own.
   std::string runs_without_addends_as;
+  // What the groups' results are joined with where a reduced factor is cut: "max" or
+  // "min"; empty for a sum.
+  std::string joined_by;
+  // Where factors with a `statistic` are cut.
+  std::vector<Statistics> statistics;
   // For an average over reduced factors: the group's result is an average over
   // its own range, and is scaled by (own length / whole length) of each reduced
   // factor that is cut, so that the partial sums add up to the whole average.
@@ -164,6 +182,10 @@ Rule find_rule(const Graph& graph, int node, bool training);
 
 // Whether an operator sends no gradient to its inputs (BlockGrad, argmax).
 bool stops_gradient(const std::string& op);
+
+// Whether an operator has a gradient for an input. MXNet writes none for labels, lengths
+// and indices, so that what was in the memory before is taken for it, or refuses to.
+bool has_gradient(const Node& node, size_t input);
 
 // Whether the gradients that an operator sends to its inputs are known to be made by
 // a backward node, which MXNet places on the operator's device. Others hand on their

@@ -36,6 +36,10 @@ class RuleBuilder {
   int reduced_factor(const std::string& name, int64_t size);
   // A factor that the outputs do not depend on; its index.
   int same_factor(const std::string& name, int64_t size);
+  // Of a factor that exists, over which the operator takes a statistic.
+  RuleBuilder& takes_statistic(int factor);
+  // A tensor that is joined where such a factor is cut. (See Statistics.)
+  RuleBuilder& statistics(const Shape& shape, Dims dims, int itemsize, bool gradient = true);
   // One factor for each dim of `shape` but those of `whole`, which are kWhole.
   // Dim 0 is called "n", dim i "di".
   Dims dim_factors(const Shape& shape, const DimSet& whole = {});
@@ -63,6 +67,7 @@ class RuleBuilder {
   RuleBuilder& without_addends(const std::string& name, const std::string& value);
   RuleBuilder& runs_without_addends_as(const std::string& op);
   RuleBuilder& average();
+  RuleBuilder& joined_by(const std::string& op);
   RuleBuilder& random();
 
   // The rule; unknown when it does not fit the node.

@@ -122,18 +122,18 @@ def normalization() -> List[Case]:
         Case("_soybean_mx_channel_sums", {"axis": 2}, [real(4, 3, 6)], "n+ w+ c"),
         Case("_soybean_mx_batch_norm_factors", {"count": 6, "eps": 0.01, "fix_gamma": "False"}, [sums, *channels], "c"),
         Case("_soybean_mx_batch_norm_factors", {"count": 6, "eps": 0.01, "fix_gamma": "True"}, [sums, *channels], "c"),
-        Case("LayerNorm", {}, [real(4, 3, 6), *channels], "n d1"),
-        Case("LayerNorm", {"axis": 1, "eps": 1e-3}, [real(4, 6, 3), *channels], "n d2"),
+        Case("LayerNorm", {}, [real(4, 3, 6), *channels], "n d1 d2*"),
+        Case("LayerNorm", {"axis": 1, "eps": 1e-3}, [real(4, 6, 3), *channels], "n d1* d2"),
         Case("LayerNorm", {"axis": -1, "output_mean_var": "True"}, [real(4, 6), *channels], "n"),
-        Case("InstanceNorm", {}, [real(*image), *channels], "n c"),
-        Case("InstanceNorm", {}, [real(4, 6, 9), *channels], "n c"),
-        Case("GroupNorm", {"num_groups": 3}, [real(*image), positive(3), real(3)], "n g"),
-        Case("GroupNorm", {"num_groups": 6}, [real(*image), positive(6), real(6)], "n g"),
-        Case("GroupNorm", {}, [real(*image), positive(1), real(1)], "n"),
+        Case("InstanceNorm", {}, [real(*image), *channels], "n c h* w*"),
+        Case("InstanceNorm", {}, [real(4, 6, 9), *channels], "n c w*"),
+        Case("GroupNorm", {"num_groups": 3}, [real(*image), positive(3), real(3)], "n g h* w*"),
+        Case("GroupNorm", {"num_groups": 6}, [real(*image), positive(6), real(6)], "n g h* w*"),
+        Case("GroupNorm", {}, [real(*image), positive(1), real(1)], "n c* h* w*"),
         Case("GroupNorm", {"num_groups": 3, "output_mean_var": 1}, [real(*image), positive(3), real(3)], "n g"),
-        Case("L2Normalization", {}, [real(*image)], "n"),
-        Case("L2Normalization", {"mode": "channel"}, [real(*image)], "n h w"),
-        Case("L2Normalization", {"mode": "spatial"}, [real(*image)], "n c"),
+        Case("L2Normalization", {}, [real(*image)], "n c* h* w*"),
+        Case("L2Normalization", {"mode": "channel"}, [real(*image)], "n c* h w"),
+        Case("L2Normalization", {"mode": "spatial"}, [real(*image)], "n c h* w*"),
         Case("LRN", {"nsize": 3}, [real(*image)], "n h w"),
     ]
 
@@ -357,8 +357,11 @@ def reductions() -> List[Case]:
         Case("_npi_norm", {"ord": 2, "axis": "(1, 2)", "keepdims": 1, "flag": 0}, [x], "n", numpy=True),
         Case("multi_sum_sq", {"num_arrays": 1}, [x], "n+ d1+ d2+", training=False),
     ]
-    cases += [Case(op, {"axis": "(1,)"}, [x], "n d2") for op in ("max", "min", "prod", "nanprod")]
-    cases += [Case(op, {"axis": "1"}, [x], "n d2", numpy=True) for op in ("_np_max", "_np_min", "_np_prod")]
+    cases += [Case(op, {"axis": "(1,)"}, [x], "n d1+ d2") for op in ("max", "min")]
+    cases += [Case(op, {"axis": "(1,)"}, [x], "n d2") for op in ("prod", "nanprod")]
+    cases += [Case(op, {"axis": "1"}, [x], "n d1+ d2", numpy=True) for op in ("_np_max", "_np_min")]
+    cases += [Case("_np_max", {"axis": "None"}, [x], "", numpy=True),
+              Case("_np_prod", {"axis": "1"}, [x], "n d2", numpy=True)]
     return cases
 
 
@@ -499,13 +502,14 @@ def ordering() -> List[Case]:
 
 def softmax() -> List[Case]:
     x = real(4, 3, 6)
-    cases = [Case(op, {"axis": 1}, [x], "n d2") for op in ("softmax", "log_softmax", "softmin")]
+    cases = [Case(op, {"axis": 1}, [x], "n d1* d2") for op in ("softmax", "log_softmax", "softmin")]
     return cases + [
-        Case("softmax", {"temperature": 2.0}, [x], "n d1"),
-        Case("log_softmax", {"axis": "-1", "dtype": "float64"}, [x], "n d1"),
+        Case("softmax", {"temperature": 2.0}, [x], "n d1 d2*"),
+        Case("log_softmax", {"axis": "-1", "dtype": "float64"}, [x], "n d1 d2*"),
         Case("softmax", {"use_length": "True", "axis": 2}, [x, length(6, 4, 3, dtype="int32")], "n d1"),
-        Case("SoftmaxActivation", {}, [real(4, 6)], "n"),
-        Case("SoftmaxActivation", {"mode": "channel"}, [real(4, 3, 2, 2)], "n d2 d3"),
+        Case("SoftmaxActivation", {}, [real(4, 6)], "n d1*"),
+        Case("SoftmaxActivation", {}, [real(4, 6, 3)], "n"),
+        Case("SoftmaxActivation", {"mode": "channel"}, [real(4, 3, 2, 2)], "n d1* d2 d3"),
     ]
 
 

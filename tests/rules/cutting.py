@@ -25,6 +25,10 @@ Draw = Callable[[np.random.RandomState, Tuple[int, ...]], np.ndarray]
 Range = Tuple[int, int]
 
 
+# How parts are joined, and what changes nothing: by what Rule::joined_by says.
+JOINS = {"": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}
+
+
 @dataclass(frozen=True)
 class Operand:
     """An input of an operator: its shape, how its values are drawn, and whether a gradient is asked for."""
@@ -59,9 +63,9 @@ def length(high: int, *shape: int, dtype: str = "float32") -> Operand:
 class Case:
     """One operator with its attributes and inputs, and what its rule should say.
 
-    ``factors`` names the factors of size 2 and more, separated by spaces; a reduced one has a ``+`` behind its name.
-    None: every dim of the output is a factor. ``numpy`` asks for NumPy's shape semantics. Of a case that draws random
-    numbers (not ``exact``) only the shapes are compared.
+    ``factors`` names the factors of size 2 and more, separated by spaces; a reduced one has a ``+`` behind its name,
+    one over which a statistic is taken a ``*``. None: every dim of the output is a factor. ``numpy`` asks for NumPy's
+    shape semantics. Of a case that draws random numbers (not ``exact``) only the shapes are compared.
     """
 
     op: str
@@ -147,8 +151,8 @@ def parts_of(size: int, parts: int) -> List[Range]:
 
 
 def can_cut(factor: Dict, parts: int) -> bool:
-    """Whether a factor of a rule may be cut into that many parts."""
-    return factor["size"] >= parts and not (factor["even"] and factor["size"] % parts)
+    """Whether a factor of a rule may be cut into that many parts, each computed by the operator itself."""
+    return not factor["statistic"] and factor["size"] >= parts and not (factor["even"] and factor["size"] % parts)
 
 
 def window_rows(window: Dict, out: Range, extent: int) -> Range:
@@ -298,7 +302,8 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
             heads: Optional[Sequence[np.ndarray]]) -> Result:
     """Run the parts and put their outputs and gradients together."""
     inputs, outputs = cut.rule["inputs"], cut.rule["outputs"]
-    joined = Result([np.zeros(o.shape, "float64") for o in whole.outputs],
+    join, start = JOINS[cut.rule["joined_by"]]
+    joined = Result([np.full(o.shape, start, "float64") for o in whole.outputs],
                     [None if g is None else np.zeros(g.shape, "float64") for g in whole.gradients])
     for group in cut.groups():
         used = [i for i, rule in enumerate(inputs) if cut.adds(group) or not rule["addend"]]
@@ -317,6 +322,9 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         result = run(case, local, tiles, operands, len(outputs), None, op)
         owned = [cut.own_rows(k, regions, group) for k in range(len(outputs))]
         if heads is not None:
+            if cut.rule["joined_by"]:
+                masks = [mask * (made == total[region]) for mask, made, total, region in
+                         zip(masks, result.outputs, whole.outputs, out_regions)]
             own_heads = [np.zeros(o.shape, h.dtype) for o, h in zip(result.outputs, heads)]
             for own_head, own, head, region, mask in zip(own_heads, owned, heads, out_regions, masks):
                 own_head[own] = head[region] * scale * mask
@@ -326,7 +334,7 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         ):
             part = made[own]
             assert part.shape == shape, f"a part has shape {part.shape}, its region of the output {shape}"
-            total[region] += part * scale * mask
+            total[region] = join(total[region], part if cut.rule["joined_by"] else part * scale * mask)
         for i, gradient in zip(used, result.gradients):
             if gradient is not None:
                 joined.gradients[i][regions[i]] += gradient

@@ -40,8 +40,8 @@ def whole_rule(case: Case) -> Dict:
 
 
 def named_factors(rule: Dict) -> List[str]:
-    """Return the names of the factors that can be cut, those of sums with a + behind."""
-    return sorted(f["name"] + ("+" if f["reduced"] else "") for f in rule["factors"] if f["size"] > 1)
+    """Return the names of the factors that can be cut, those of sums with a + behind, those of statistics with a *."""
+    return sorted(f["name"] + "+" * f["reduced"] + "*" * f["statistic"] for f in rule["factors"] if f["size"] > 1)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

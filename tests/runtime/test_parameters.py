@@ -398,3 +398,46 @@ def test_statistics_are_read_after_they_were_written(batch_norm):
             loss = (net(samples(32, 32, 16, 16) + 1) ** 2).sum()
         loss.backward()
         assert_close(net[0].running_mean.data().mean().asscalar(), 1 - 0.9 ** step, 5e-2)
+
+
+@pytest.mark.parametrize("layer, image", [(gluon.nn.Conv1D, (8,)), (gluon.nn.Conv3D, (4, 4, 4)),
+                                          (gluon.nn.Conv1DTranspose, (8,))])
+def test_parameters_can_be_written_after_inference(layer, image, tmp_path):
+    """Inference leaves such weights in a layout of oneDNN's that MXNet's own copies cannot be written into."""
+    def build(prefix):
+        net = gluon.nn.HybridSequential(prefix=prefix)
+        with net.name_scope():
+            net.add(layer(32, 3, in_channels=16), gluon.nn.Flatten(), gluon.nn.Dense(3))
+        return net
+
+    data = samples(8, 16, *image)
+    _, net = pair(build, data, devices="cpu:2", strategy="data")
+    net(data).wait_to_read()
+    weight = net[0].weight
+    held = weight.data()  # so that it is written back at every call
+    net(data).wait_to_read()
+    weight.set_data(weight.data() * 2)
+    net(data).wait_to_read()
+    net.save_parameters(str(tmp_path / "net.params"))
+    net.load_parameters(str(tmp_path / "net.params"))
+    net(data).wait_to_read()
+    _step_on(net, data, _sgd(net))
+    net.hybridize(False)
+    net(data).wait_to_read()  # gives the whole array such a layout
+    net.hybridize(backend="soybean_mx", devices="cpu:2", strategy="data")
+    trainer = _sgd(net)
+    _step_on(net, data, trainer)
+    expected = held.asnumpy()
+    assert_close(weight.data(), expected)
+    plain = build(net.prefix)
+    plain.load_parameters(str(tmp_path / "net.params"))
+    for _ in range(2):
+        _step_on(plain, data, _sgd(plain))
+    assert_same_parameters(net, plain)
+
+
+def _step_on(net, data, trainer):
+    with autograd.record():
+        loss = (net(data) ** 2).mean()
+    loss.backward()
+    trainer.step(1)
