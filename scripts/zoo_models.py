@@ -106,7 +106,7 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^xception", (3, 96, 96), {}, images, 4),
     Family(r"^alexnet|^squeezenet|residualattention|^hrnet", (3, 64, 64)),
     Family(r"_(ucf101|hmdb51|kinetics400|sthsthv2|custom)$", (3, 64, 64)),
-    Family(r"", (3, 32, 32)),
+    Family(r"", (3, 48, 48)),
 )
 
 
