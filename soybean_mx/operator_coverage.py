@@ -60,9 +60,9 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
         "_linspace", "_npi_blackman", "_npi_hamming", "_npi_hanning", "_npi_indices", "_npi_logspace",
     ),
     Reason.WHOLE: (
-        "_contrib_Proposal", "_rnn_param_concat", "_contrib_allclose", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d",
-        "_npi_share_memory", "_npi_tensorinv", "_npi_tensorsolve", "_npx_constraint_check", "_shuffle", "all_finite",
-        "multi_all_finite", "shape_array", "size_array",
+        "_contrib_Proposal", "_contrib_allclose", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d",
+        "_npi_share_memory", "_npi_tensorinv", "_npi_tensorsolve", "_npx_constraint_check", "_rnn_param_concat",
+        "_shuffle", "all_finite", "multi_all_finite", "shape_array", "size_array",
     ),
     Reason.MIXED: ("_histogram",),
     Reason.NUMBERED: ("_contrib_MultiProposal",),
@@ -87,8 +87,8 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
     ),
     Reason.IN_PLACE: ("_npi_boolean_mask_assign_scalar", "_npi_boolean_mask_assign_tensor", "_scatter_set_nd"),
     Reason.NDARRAY: (
-        "_CustomFunction", "_copyto", "_cvcopyMakeBorder", "_cvimdecode", "_cvimread", "_cvimresize", "_imdecode", "_onehot_encode",
-        "_set_value", "fill_element_0index",
+        "_CustomFunction", "_copyto", "_cvcopyMakeBorder", "_cvimdecode", "_cvimread", "_cvimresize", "_imdecode",
+        "_onehot_encode", "_set_value", "fill_element_0index",
     ),
     Reason.SPARSE: (
         "_contrib_SparseEmbedding", "_contrib_dgl_adjacency", "_contrib_dgl_csr_neighbor_non_uniform_sample",
