@@ -8,6 +8,7 @@
 
 #include "lower/local_fills.h"
 #include "lower/lower.h"
+#include "lower/write_out.h"
 #include "rules/rule_json.h"
 #include "search/report.h"
 
@@ -136,9 +137,9 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
     const soybean::Ordering ordering = ordering_option(given);
     const bool local = local_conversions(given);
     const soybean::Json json = soybean::Json::parse(text_argument(plan_text, "the plan"));
-    const soybean::Program program = soybean::prepare(text_argument(graph, "the graph"),
-                                                      soybean::plan_batch_norm(json));
-    const soybean::Plan plan = soybean::read_plan(program, json);
+    const soybean::Program prepared = soybean::prepare(text_argument(graph, "the graph"),
+                                                       soybean::plan_batch_norm(json));
+    const auto [program, plan] = soybean::write_out(prepared, soybean::read_plan(prepared, json));
     const soybean::Json* devices = given.find("topology");
     const bool copy_engines = bool_option(given, "copy_engines");
     const soybean::Hardware hardware{
@@ -171,15 +172,16 @@ int SoybeanRules(const char* graph, char** out) {
   return guarded(out, [&] {
     const soybean::SerialProgram program =
         soybean::read_program(text_argument(graph, "the graph"));
-    std::string text = "{";
+    soybean::Json rules = soybean::Json::object();
     for (size_t i = 0; i < program.graph.nodes().size(); ++i) {
       const soybean::Node& node = program.graph.nodes()[i];
       if (node.is_variable()) continue;
       const soybean::Rule rule =
           soybean::find_rule(program.graph, static_cast<int>(i), program.training);
-      if (text.size() > 1) text += ", ";
-      text += soybean::Json(node.name).text() + ": " + soybean::rule_json(rule);
+      soybean::Json json = soybean::Json::parse(soybean::rule_json(rule));
+      json.set("stops_gradient", soybean::stops_gradient(node.op));
+      rules.set(node.name, std::move(json));
     }
-    return text + "}";
+    return rules.text();
   });
 }

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 if "mxnet" not in sys.modules:
     import soybean_mx  # noqa: F401  its start-up hook, for where the package is on the path but not installed
@@ -31,6 +31,7 @@ MOVE = 0.0001
 # A gradient that is this much smaller than the network's largest is 0 in exact arithmetic, made of rounding errors
 # (that of a bias before BatchNorm), and measured on a tenth of the largest.
 VANISHING, VANISHING_SCALE = 1e-5, 0.1
+TYPED = ("arange", "zeros", "ones", "cast", "Cast", "one_hot", "argsort", "topk")
 GOLDEN = 0.6180339887  # its multiples modulo 1 are far apart
 # Rounding in float32, of a tensor whose noise happens to be 0.
 ROUNDING = 1e-6
@@ -294,6 +295,7 @@ def main(configuration: str) -> None:
     mx.sym.random.uniform = evenly_spread  # R-CNN samples the regions that it learns from
     sample = find(config["model"])
     dtype = sample.dtype or config["dtype"]
+    constants_of_type(dtype)
     inputs = of_type(sample.inputs(np.random.RandomState(3)), dtype)
     serial, initial = serial_run(sample, inputs, dtype)
     shaken = None
@@ -314,6 +316,23 @@ def last_bits_changed(values: Values) -> Values:
 def of_type(arrays: Sequence[mx.nd.NDArray], dtype: str) -> List[mx.nd.NDArray]:
     """The arrays, those of single precision in `dtype`."""
     return [array.astype(dtype) if np.dtype(array.dtype) == np.float32 else array for array in arrays]
+
+
+def constants_of_type(dtype: str) -> None:
+    """Let what a network's code makes in single precision be of its parameters' type: R-CNN and YOLO fix it."""
+    def typed(function: Callable[..., mx.sym.Symbol]) -> Callable[..., mx.sym.Symbol]:
+        def call(*args: Any, **kwargs: Any) -> mx.sym.Symbol:
+            args = tuple(dtype if isinstance(arg, str) and arg == "float32" else arg for arg in args)
+            if not any(isinstance(arg, str) for arg in args) and kwargs.get("dtype") in (None, "float32", np.float32):
+                kwargs["dtype"] = dtype
+            return function(*args, **kwargs)
+
+        return call
+
+    for module in (mx.sym, mx.sym.op):
+        for name in TYPED:
+            if hasattr(module, name):
+                setattr(module, name, typed(getattr(module, name)))
 
 
 def serial_run(sample: SampleModel, inputs: Sequence[mx.nd.NDArray], dtype: str, initial: Optional[Values] = None,

@@ -80,12 +80,12 @@ _FEW_REGIONS = {"num_sample": 8, "rpn_train_pre_nms": 64, "rpn_train_post_nms": 
 _CLASSES = {"classes": ["bird", "cat"]}
 
 FAMILIES: Tuple[Family, ...] = (
-    Family(r"^custom_.*rcnn", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2, "float32"),
-    Family(r"rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2, "float32"),
-    Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2, "float32"),
-    Family(r"^yolo3.*custom", (3, 64, 64), _CLASSES, partial(images_with_grids, 2), BATCH, "float32"),
-    Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80), BATCH, "float32"),
-    Family(r"^yolo3", (3, 64, 64), {}, partial(images_with_grids, 20), BATCH, "float32"),
+    Family(r"^custom_.*rcnn", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
+    Family(r"rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
+    Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2),
+    Family(r"^yolo3.*custom", (3, 64, 64), _CLASSES, partial(images_with_grids, 2)),
+    Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80)),
+    Family(r"^yolo3", (3, 64, 64), {}, partial(images_with_grids, 20)),
     Family(r"^ssd_300_vgg.*custom", (3, 300, 300), _CLASSES, images, 2),
     Family(r"^ssd_300_vgg", (3, 300, 300), {}, images, 2),
     Family(r"^ssd_.*custom", (3, 128, 128), _CLASSES),

@@ -8,7 +8,7 @@ import sys
 from typing import List, Optional
 
 import soybean_mx
-from soybean_mx import plan_command, startup, topology_command
+from soybean_mx import operators_command, plan_command, startup, topology_command
 from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
 
 
@@ -69,4 +69,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = (_add_run, plan_command.add, topology_command.add)
+_COMMANDS = (_add_run, plan_command.add, topology_command.add, operators_command.add)

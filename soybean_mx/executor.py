@@ -258,12 +258,19 @@ class BoundGraph:
             update.towards(momentum)
 
     def _prepared_statistics(self, tiles: Callable[[str, int, Region], NDArray]) -> List[Tuple["_Movement", float]]:
-        """The movements of all states, some in one operator; the arrays stay what they are as long as the executor."""
-        groups: Dict[Tuple[int, float], List[Tuple[NDArray, NDArray]]] = {}
-        for item in self.program.statistics:
-            tile = tiles(item["source"], item["device"], Region.of(item))
-            groups.setdefault((item["device"], item["momentum"]), []).append((tile, self.outputs[item["head"]]))
-        return [(_Movement(pairs[start:start + _MAX_FUSED]), momentum) for (_, momentum), pairs in groups.items()
+        """The movements of all states, some in one operator; the arrays stay what they are as long as the executor.
+
+        A state that several BatchNorms share moves once for each, the last first, as in MXNet's backward pass.
+        """
+        groups: Dict[Tuple[int, int, float], List[Tuple[NDArray, NDArray]]] = {}
+        turns: Dict[Tuple[str, int, Region], int] = {}
+        for item in reversed(self.program.statistics):
+            place = item["source"], item["device"], Region.of(item)
+            turn = turns[place] = turns.get(place, -1) + 1
+            pair = tiles(*place), self.outputs[item["head"]]
+            groups.setdefault((turn, item["device"], item["momentum"]), []).append(pair)
+        return [(_Movement(pairs[start:start + _MAX_FUSED]), momentum)
+                for (_, _, momentum), pairs in sorted(groups.items(), key=lambda group: group[0][0])
                 for start in range(0, len(pairs), _MAX_FUSED)]
 
 

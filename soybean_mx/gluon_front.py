@@ -29,7 +29,7 @@ from soybean_mx import pins as user_pins
 from soybean_mx.devices import TILES_VARIABLE, with_tiles
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.executor import BoundGraph, Program, Tiles, positions_used
-from soybean_mx.graph import describe
+from soybean_mx.graph import describe, fixed_scales
 from soybean_mx.parameters import Cut, Layout
 from soybean_mx.regions import Region, Shape, legacy, like
 
@@ -171,7 +171,9 @@ class TiledGraph:
         self._input_names = [name if name in used else None for name in fed]
         self._parameters = {name: parameter for name, parameter in parameters.items() if name not in fed}
         self._auxiliary = set(symbol.list_auxiliary_states())
-        self._names = {node["name"] for node in json.loads(symbol.tojson())["nodes"]}
+        text = symbol.tojson()
+        self._names = {node["name"] for node in json.loads(text)["nodes"]}
+        self._fixed = [parameters[name] for name in sorted(fixed_scales(text)) if name in parameters]
         self._signatures: "OrderedDict[tuple, _Signature]" = OrderedDict()
         self._watcher: Optional[Callable[[BoundGraph], None]] = None
 
@@ -208,6 +210,7 @@ class TiledGraph:
     def _run(self, signature: _Signature, call: _Call, given: Dict[str, NDArray], context) -> List[NDArray]:
         bound = self._take(signature)
         tiled.write_back()
+        self._fix_scales()
         tiled.even_out(signature.reads)
         bound.feed({name: legacy(array) for name, array in given.items()})
         bound.forward()
@@ -218,6 +221,15 @@ class TiledGraph:
         recorded = tape.TiledCall(bound, [(name, given[name]) for name in call.sources], signature.trained,
                                   signature.free.append, functools.partial(self._move_statistics, signature))
         return recorded.put_on_tape(outputs, self._numpy_like)
+
+    def _fix_scales(self) -> None:
+        """Set to 1 what MXNet's operators set to 1 while they run, which here may work on copies."""
+        for parameter in self._fixed:
+            for tile in parameter.tiles():
+                tile[:] = 1
+            parameter.updated()
+        if self._fixed:
+            tiled.refresh()
 
     @staticmethod
     def _check_inputs(given: Dict[str, NDArray]) -> None:

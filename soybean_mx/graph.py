@@ -14,9 +14,14 @@ Shape = Tuple[int, ...]
 # Operators that draw random numbers, whatever the mode: by the start of their names, and by name.
 _RANDOM_PREFIXES = ("_random_", "random_", "_sample_", "sample_", "_image_random_", "_npx__image_random_")
 _RANDOM_NAMES = {"normal", "uniform", "shuffle", "_shuffle", "Custom", "_npi_bernoulli", "_npi_multinomial",
-                 "_npi_normal", "_npi_normal_n", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
+                 "_npi_normal", "_npi_normal_n", "_npi_powerd", "_npi_random_randint", "_npi_shuffle", "_npi_uniform",
                  "_npi_uniform_n", "_npi_choice", "_npi_exponential", "_npi_gamma", "_npi_gumbel", "_npi_logistic",
                  "_npi_pareto", "_npi_rayleigh", "_npi_weibull"}
+
+
+# Operators that write 1 into their second input, gamma, whenever they run with fix_gamma, which is the default.
+_FIX_GAMMA = {"BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm",
+              "_npx_batch_norm"}
 
 
 class InferenceError(ValueError):
@@ -122,14 +127,53 @@ def _infer(internals, function: str, known: Dict[str, Any]):
     unknown = results is None or any(result is None or (isinstance(result, tuple) and _has_unknown(result))
                                      for result in results)
     if unknown:
+        unforeseen = _unforeseen(internals, known) if function == "infer_shape" else None
+        if unforeseen is not None:
+            raise InferenceError(f"The shape of what {unforeseen} gives is not known before it is computed: take the "
+                                 "operator out of the hybridized block.")
         given = ", ".join(f"{name}: {value}" for name, value in known.items())
         raise InferenceError(f"{function} leaves some tensors of the block unknown, given {given}: initialise all "
                              "parameters with full shapes and types.")
     return results
 
 
+def _unforeseen(internals, known: Mapping[str, Any]) -> Optional[str]:
+    """The first operator of a result whose shape does not follow from the operands' shapes, which are all known."""
+    _, shapes, _ = internals.infer_shape_partial(**known)
+    if shapes is None:
+        return None
+    text = json.loads(internals.tojson())
+    least = 0 if mx.util.is_np_shape() else 1  # without NumPy's semantics 0 and () stand for what is not known
+    is_known = {(node, index): shape is not None and (least == 0 or len(shape) > 0) and all(n >= least for n in shape)
+                for (node, index, _), shape in zip(text["heads"], shapes)}
+    for number, node in enumerate(text["nodes"]):
+        results = [found for (head, _), found in is_known.items() if head == number]
+        if node["op"] != "null" and not all(results) and all(is_known.get(tuple(e[:2]), True) for e in node["inputs"]):
+            return f"{node['name']!r} ({node['op']})"
+    return None
+
+
 def _has_unknown(shape: Shape) -> bool:
     return any(extent < 0 for extent in shape)
+
+
+def fixed_scales(graph_json: str) -> Set[str]:
+    """The variables that MXNet sets to 1 in every forward pass: the gamma of a BatchNorm with ``fix_gamma``.
+
+    Parameters
+    ----------
+    graph_json : str
+        A symbol's ``tojson()``.
+
+    Returns
+    -------
+    set of str
+        Names.
+    """
+    nodes = json.loads(graph_json)["nodes"]
+    gammas = [nodes[node["inputs"][1][0]] for node in nodes if node["op"] in _FIX_GAMMA
+              and node.get("attrs", {}).get("fix_gamma", "True").lower() in ("true", "1")]
+    return {gamma["name"] for gamma in gammas if gamma["op"] == "null"}
 
 
 def is_random(graph_json: str, training: bool) -> bool:

@@ -19,6 +19,14 @@ struct BatchNormAttributes {
 
 bool is_true(const std::string& text) { return text == "True" || text == "true" || text == "1"; }
 
+// MXNet's operators that normalise by statistics of the batch. SyncBatchNorm takes them
+// over the batches of several devices, which here are the parts of one.
+bool is_batch_norm(const std::string& op) {
+  static const std::set<std::string> operators = {"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm",
+                                                  "_contrib_BatchNormWithReLU"};
+  return operators.count(op) > 0;
+}
+
 BatchNormAttributes read_attributes(const Node& node) {
   BatchNormAttributes a;
   for (const auto& [key, value] : node.attrs) {
@@ -47,7 +55,7 @@ class Expander {
       const Node& node = serial_.nodes()[i];
       if (is_expandable(node)) {
         names_.erase(node.name);  // the last of its primitives takes the name
-        entries_.push_back({expand(node)});
+        entries_.push_back({node.op == "_contrib_BatchNormWithReLU" ? expand_with_relu(node) : expand(node)});
       } else {
         copy(node);
       }
@@ -62,7 +70,7 @@ class Expander {
   // The first output alone is visible (output_mean_var shows more): the form
   // that layers use. The others keep the fused operator.
   bool is_expandable(const Node& node) const {
-    if (node.op != "BatchNorm" || node.inputs.size() != 5 || node.outputs.size() != 1) return false;
+    if (!is_batch_norm(node.op) || node.inputs.size() != 5 || node.outputs.size() != 1) return false;
     const BatchNormAttributes a = read_attributes(node);
     if (!program_.training || a.use_global_stats) return false;
     const int64_t rank = static_cast<int64_t>(node.outputs[0].shape.size());
@@ -137,6 +145,13 @@ class Expander {
                             static_cast<size_t>(a.axis < 0 ? a.axis + static_cast<int64_t>(rank) : a.axis)};
     const bool has_kernel = program_.own_operators && type(operands.gamma).itemsize >= 4;
     return has_kernel ? expand_with_kernels(node, a, operands) : expand_to_primitives(node, a, operands);
+  }
+
+  Entry expand_with_relu(const Node& node) {
+    Node plain = node;
+    plain.name = fresh_name(node.name + "_normalised");
+    names_.erase(plain.name);
+    return add("Activation", node.name, {{"act_type", "relu"}}, {expand(plain)}, node.outputs[0]);
   }
 
   struct Operands {

@@ -25,6 +25,7 @@
 // The last runs as MXNet's BatchNorm with a mean of 0 and a variance of 1: a scale and a
 // shift by channel which keeps oneDNN's layout and nothing but x for the backward pass.
 //
+// So are BatchNorm_v1, SyncBatchNorm, and BatchNormWithReLU, which an Activation follows.
 // Outside of training, and with use_global_stats, BatchNorm stays as it is.
 #ifndef SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_
 #define SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_

@@ -98,6 +98,21 @@ class Writer {
     return sum;
   }
 
+  // The terms' maximum or minimum. Not pair by pair: where several are equal, all get the
+  // gradient, as equal elements of one tensor do.
+  Entry extreme(const std::vector<Entry>& terms, const std::string& op, int device) {
+    const TensorType type = type_of(*graph_, terms[0]);
+    ParallelNode stack = node_on(device, "stack", "~terms");
+    stack.attrs = {{"axis", "0"}, {"num_args", std::to_string(terms.size())}};
+    stack.outputs = {{with_dim(type.shape, 0, terms.size(), type.shape[0]), type.itemsize}};
+    stack.inputs = terms;
+    ParallelNode node = node_on(device, op.c_str(), "");
+    node.attrs = {{"axis", "0"}};
+    node.inputs = {append(graph_, std::move(stack))};
+    node.outputs = {type};
+    return append(graph_, std::move(node));
+  }
+
   Entry arrive(Entry tile, int device) {
     if (node_of(*graph_, tile).device == device) return tile;
     ParallelNode node = node_on(device, "_copy", "");
@@ -231,7 +246,7 @@ std::vector<Region> device_regions(const Mesh& mesh, const Tiling& tiling, const
 
 Tiles exchange(const Mesh& mesh, const Shape& shape, const Tiling& from, const Tiling& to,
                const std::vector<Region>& wanted, const Tiles& tiles, const std::string& name,
-               ParallelGraph* graph) {
+               const std::string& joined_by, ParallelGraph* graph) {
   const size_t devices = static_cast<size_t>(mesh.devices());
   std::vector<Assembly> assemblies(devices);
   std::vector<Pieces> pieces(devices);  // by source
@@ -264,7 +279,9 @@ Tiles exchange(const Mesh& mesh, const Shape& shape, const Tiling& from, const T
       }
       terms.push_back(writer.join(std::move(received), assemblies[d].grid, device));
     }
-    if (!terms.empty()) out[d] = writer.arrive(writer.add(terms, device), device);
+    if (terms.empty()) continue;
+    const bool extreme = !joined_by.empty() && terms.size() > 1;
+    out[d] = writer.arrive(extreme ? writer.extreme(terms, joined_by, device) : writer.add(terms, device), device);
   }
   return out;
 }

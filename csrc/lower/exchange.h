@@ -11,7 +11,8 @@
 //                     (the borders of a halo), are slices.
 //   on the receiver   the pieces of each term are joined along the grid that
 //                     they form, the last dim first; the terms of a sum are
-//                     added, pair by pair. One piece that is all is copied.
+//                     added, pair by pair, or stacked for their maximum. One
+//                     piece that is all is copied.
 //
 // Every edge between two devices carries one piece, once.
 #ifndef SOYBEAN_LOWER_EXCHANGE_H_
@@ -35,10 +36,10 @@ std::vector<Region> device_regions(const Mesh& mesh, const Tiling& tiling, const
 
 // Appends the nodes of an exchange: the tiles that hold `wanted`, by device, for
 // the devices that hold something in `to`. `tiles` are tiled as `from`; all new
-// nodes are called `name` and more.
+// nodes are called `name` and more. `joined_by`: as of Rule, for partial results.
 Tiles exchange(const Mesh& mesh, const Shape& shape, const Tiling& from, const Tiling& to,
                const std::vector<Region>& wanted, const Tiles& tiles, const std::string& name,
-               ParallelGraph* graph);
+               const std::string& joined_by, ParallelGraph* graph);
 
 // Part of a tile that holds `held`, on the tile's device; the tile itself where
 // the part is all of it.

@@ -220,10 +220,16 @@ class Lowering {
       const int64_t begin = own_range(index, start.factor, device).begin;
       local->attrs[key] = scalar_text(start.first + start.step * static_cast<double>(begin));
     }
-    for (const auto& [key, output] : rule.shape_attrs) {
-      local->attrs[key] = shape_text(local->outputs[static_cast<size_t>(output)].shape);
+    for (const auto& [key, part] : rule.shape_attrs) {
+      const Shape& shape = local->outputs[static_cast<size_t>(part.output)].shape;
+      const auto begin = shape.begin() + static_cast<std::ptrdiff_t>(part.begin);
+      local->attrs[key] = shape_text(Shape(begin, shape.end() - static_cast<std::ptrdiff_t>(part.behind)));
     }
     if (!all_addends) {
+      if (!rule.runs_without_addends_as.empty()) {
+        local->op = rule.runs_without_addends_as;
+        local->attrs.clear();
+      }
       for (const auto& [key, value] : rule.without_addends) local->attrs[key] = value;
     }
   }
@@ -241,7 +247,7 @@ class Lowering {
     std::vector<Region> wanted;
     for (int device = 0; device < mesh_.devices(); ++device) wanted.push_back(halo.needed(input, device));
     return exchange(mesh_, serial().type(e).shape, tiling, tiling, wanted, tiles,
-                    exchange_name(e) + "~halo", &graph_);
+                    exchange_name(e) + "~halo", "", &graph_);
   }
 
   // What an operator made without the rows that other groups make.
@@ -433,13 +439,16 @@ class Lowering {
   }
 
   Tiles convert(Entry e, Tiles tiles, const Tiling& tiling, const Tiling& to) {
-    return convert(serial().type(e), serial().tensor_name(e), std::move(tiles), tiling, to);
+    const std::string& joined_by = program_.rules[static_cast<size_t>(e.node)].joined_by;
+    return convert(serial().type(e), serial().tensor_name(e), std::move(tiles), tiling, to, joined_by);
   }
 
-  Tiles convert(const TensorType& type, const std::string& name, Tiles tiles, Tiling tiling, const Tiling& to) {
+  Tiles convert(const TensorType& type, const std::string& name, Tiles tiles, Tiling tiling, const Tiling& to,
+                const std::string& joined_by = "") {
     for (const Tiling& next : stages(type, tiling, to)) {
       const std::vector<Region> wanted = device_regions(mesh_, next, type.shape);
-      tiles = exchange(mesh_, type.shape, tiling, next, wanted, tiles, exchange_name(name), &graph_);
+      tiles = exchange(mesh_, type.shape, tiling, next, wanted, tiles, exchange_name(name), joined_by,
+                       &graph_);
       tiling = next;
     }
     return tiles;

@@ -278,13 +278,17 @@ ParallelGraph with_dims_between_devices(const ParallelGraph& graph) {
 
 std::string symbol_json(const ParallelGraph& graph) {
   Json nodes = Json::array(), arguments = Json::array(), rows = Json::array(), heads = Json::array();
+  std::vector<int64_t> before;  // what the next node follows: the one before it, and those that could not follow it
   int64_t row = 0;
   rows.push(Json(row));
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const ParallelNode& node = graph.nodes[i];
     if (node.is_variable()) arguments.push(Json(static_cast<int>(i)));
     Json json = node_json(node);
-    if (i > 0) json.set("control_deps", json_array({static_cast<int64_t>(i) - 1}));
+    const bool follows = may_follow(node.op);
+    if (follows && !before.empty()) json.set("control_deps", json_array(before));
+    if (follows) before.clear();
+    before.push_back(static_cast<int64_t>(i));
     nodes.push(std::move(json));
     row += static_cast<int64_t>(node.outputs.size());
     rows.push(Json(row));

@@ -44,7 +44,7 @@ Rule broadcast_to_rule(const OperatorView& op) {
   attrs.integers("shape");
   if (attrs.failed()) return Rule();
   Rule rule = broadcast_rule(op);
-  if (rule.known) rule.shape_attrs["shape"] = 0;
+  if (rule.known) rule.shape_attrs["shape"] = ShapePart();
   return rule;
 }
 
@@ -113,14 +113,21 @@ Rule where_rule(const OperatorView& op) {
   return rule.input(dims).input(dims).output(dims).build();
 }
 
-// A constant tensor, which has no operand at all.
+// polyval(coefficients, x): each element of x for itself.
+Rule polynomial_rule(const OperatorView& op) {
+  if (!has_operands(op, 2, 1)) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.inputs[1].shape);
+  return rule.input(Dims(op.inputs[0].shape.size(), kWhole)).input(dims).output(dims).build();
+}
+
+// A constant tensor, which has no operand at all. In a graph MXNet makes it on the
+// device of the node, whatever `ctx` says (that NumPy's functions always write).
 Rule constant_rule(const OperatorView& op) {
   if (!has_operands(op, 0, 1)) return Rule();
   AttributeReader attrs(op.node.attrs);
   attrs.integers("shape");
-  const std::string device = attrs.text("ctx", "");
-  // A tensor that is asked for on a certain device stays there.
-  if (attrs.failed() || (!device.empty() && device != "None")) return Rule();
+  if (attrs.failed()) return Rule();
   RuleBuilder rule(op);
   rule.output(rule.dim_factors(op.outputs[0].shape));
   return rule.shape_attr("shape", 0).build();
@@ -150,9 +157,7 @@ Rule arange_like_rule(const OperatorView& op) {
 // Constants with another value at every place, which attributes state as a whole:
 // every group makes all of it.
 Rule whole_constant_rule(const OperatorView& op) {
-  AttributeReader attrs(op.node.attrs);
-  const std::string device = attrs.text("ctx", "");
-  if (!has_operands(op, 0, 1) || (!device.empty() && device != "None")) return Rule();
+  if (!has_operands(op, 0, 1)) return Rule();
   RuleBuilder rule(op);
   return rule.output(Dims(op.outputs[0].shape.size(), kWhole)).build();
 }
@@ -183,11 +188,14 @@ void register_broadcast_rules(RuleRegistry* registry) {
   (*registry)["broadcast_axis"] = broadcast_axis_rule;
   (*registry)["broadcast_like"] = broadcast_like_rule;
   (*registry)["where"] = where_rule;
+  (*registry)["_npi_polyval"] = polynomial_rule;
   (*registry)["_contrib_arange_like"] = arange_like_rule;
-  for (const char* name : {"_zeros", "_ones", "_full", "_npi_zeros", "_npi_ones"}) {
+  for (const char* name : {"_zeros", "_ones", "_full", "_npi_zeros", "_npi_ones", "_zeros_without_dtype"}) {
     (*registry)[name] = constant_rule;
   }
-  for (const char* name : {"_arange", "_npi_arange", "_eye", "_npi_eye", "_linspace", "_npi_linspace"}) {
+  for (const char* name : {"_arange", "_npi_arange", "_eye", "_npi_eye", "_linspace", "_npi_linspace",
+                           "_npi_blackman", "_npi_hamming", "_npi_hanning", "_npi_identity", "_npi_indices",
+                           "_npi_logspace"}) {
     (*registry)[name] = whole_constant_rule;
   }
 }

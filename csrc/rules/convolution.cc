@@ -141,6 +141,7 @@ bool takes_variable_only(const Graph& graph, int node, size_t input) {
 
 void register_convolution_rules(RuleRegistry* registry) {
   (*registry)["Convolution"] = convolution_rule;
+  (*registry)["Convolution_v1"] = convolution_rule;
   (*registry)["Deconvolution"] = deconvolution_rule;
 }
 

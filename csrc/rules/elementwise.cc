@@ -1,5 +1,6 @@
 // Operators that compute every element from the elements at the same place:
 // all operands have one shape, and every dim is a factor.
+#include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
 
@@ -28,6 +29,12 @@ Rule div_sqrt_dim_rule(const OperatorView& op) {
   const Shape& shape = op.inputs[0].shape;
   const Dims dims = rule.dim_factors(shape, {shape.size() - 1});
   return rule.input(dims).output(dims).build();
+}
+
+// Only a dense tensor stays what it is in every part.
+Rule cast_storage_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  return attrs.text("stype", "") == "default" ? elementwise_rule(op) : Rule();
 }
 
 const char* const kElementwise[] = {
@@ -66,7 +73,9 @@ const char* const kElementwise[] = {
     // two and more operands of one shape
     "elemwise_add", "elemwise_sub", "elemwise_mul", "elemwise_div", "add_n", "_maximum", "_minimum",
     "_mod", "_power", "_hypot", "_equal", "_not_equal", "_greater", "_greater_equal", "_lesser",
-    "_lesser_equal", "_logical_and", "_logical_or", "_logical_xor",
+    "_lesser_equal", "_logical_and", "_logical_or", "_logical_xor", "_grad_add",
+    // with sparse operands of the stored elements only; those that are known here are dense
+    "_scatter_elemwise_div", "_scatter_minus_scalar", "_scatter_plus_scalar",
 };
 
 }  // namespace
@@ -79,6 +88,7 @@ bool is_elementwise(const std::string& op) {
 void register_elementwise_rules(RuleRegistry* registry) {
   for (const char* name : kElementwise) (*registry)[name] = elementwise_rule;
   (*registry)["_contrib_div_sqrt_dim"] = div_sqrt_dim_rule;
+  (*registry)["cast_storage"] = cast_storage_rule;
 }
 
 }  // namespace soybean

@@ -26,6 +26,9 @@ void register_elementwise_rules(RuleRegistry* registry);
 void register_broadcast_rules(RuleRegistry* registry);
 void register_dense_rules(RuleRegistry* registry);
 void register_matrix_product_rules(RuleRegistry* registry);
+void register_linear_algebra_rules(RuleRegistry* registry);
+void register_diagonal_rules(RuleRegistry* registry);
+void register_random_rules(RuleRegistry* registry);
 void register_convolution_rules(RuleRegistry* registry);
 void register_pooling_rules(RuleRegistry* registry);
 void register_normalization_rules(RuleRegistry* registry);
@@ -42,6 +45,11 @@ void register_sequence_rules(RuleRegistry* registry);
 void register_dropout_rules(RuleRegistry* registry);
 void register_attention_rules(RuleRegistry* registry);
 void register_recurrent_rules(RuleRegistry* registry);
+void register_deformable_convolution_rules(RuleRegistry* registry);
+void register_detection_rules(RuleRegistry* registry);
+void register_vision_rules(RuleRegistry* registry);
+void register_image_rules(RuleRegistry* registry);
+void register_quantization_rules(RuleRegistry* registry);
 
 }  // namespace soybean
 

@@ -7,6 +7,27 @@ namespace soybean {
 
 bool stops_gradient(const std::string& op) {
   static const std::set<std::string> operators = {
+      "_npi_around", "_npi_full_like",
+      // comparisons and logic
+      "_npi_equal", "_npi_not_equal", "_npi_greater", "_npi_greater_equal", "_npi_less",
+      "_npi_less_equal", "_npi_equal_scalar", "_npi_not_equal_scalar", "_npi_greater_scalar",
+      "_npi_greater_equal_scalar", "_npi_less_scalar", "_npi_less_equal_scalar",
+      "_logical_and_scalar", "_logical_or_scalar", "_logical_xor_scalar", "_npi_logical_not",
+      "_npi_isfinite", "_npi_isinf", "_npi_isnan", "_npi_isneginf", "_npi_isposinf",
+      // overlaps of boxes
+      "_contrib_MultiBoxTarget", "_contrib_bipartite_matching", "_contrib_box_iou",
+      // to which MXNet 1.9.1 gives no gradient, though there is one
+      "_npi_std", "_npi_var", "_npi_percentile", "_np_atleast_1d", "_np_atleast_2d",
+      "_np_atleast_3d", "_npi_eig", "_npi_eigh", "_npi_eigvals", "_npi_eigvalsh", "_npi_pinv",
+      "_npi_pinv_scalar_rcond",
+      // draws that do not pass a gradient to their parameters
+      "_random_exponential_like", "_random_gamma_like",
+      "_random_generalized_negative_binomial_like", "_random_negative_binomial_like",
+      "_random_normal_like", "_random_poisson_like", "_random_uniform_like", "_sample_exponential",
+      "_sample_gamma", "_sample_generalized_negative_binomial", "_sample_negative_binomial",
+      "_sample_normal", "_sample_poisson", "_sample_uniform", "_npi_uniform", "_npi_uniform_n",
+      "_npi_bernoulli", "_npi_powerd", "_npi_gamma",
+      // zero almost everywhere, and what is no function of the values
       "BlockGrad",     "_contrib_arange_like", "argmax",       "argmin",        "argmax_channel", "argsort",
       "ceil",          "fix",          "floor",         "one_hot",        "ones_like",
       "rint",          "round",        "shape_array",   "sign",           "size_array",
@@ -17,7 +38,8 @@ bool stops_gradient(const std::string& op) {
       "_greater_equal_scalar", "_lesser_scalar", "_lesser_equal_scalar", "broadcast_equal",
       "broadcast_not_equal", "broadcast_greater", "broadcast_greater_equal", "broadcast_lesser",
       "broadcast_lesser_equal", "logical_not", "_logical_and", "_logical_or", "_logical_xor",
-      "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor"};
+      "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor",
+      "_contrib_box_decode", "_contrib_box_encode", "_contrib_index_array"};
   return operators.count(op) > 0;
 }
 
@@ -57,5 +79,7 @@ bool has_backward_node(const std::string& op) {
       "dot"};
   return operators.count(op) > 0;
 }
+
+bool may_follow(const std::string& op) { return op != "gather_nd" && op != "scatter_nd"; }
 
 }  // namespace soybean

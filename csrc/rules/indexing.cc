@@ -113,6 +113,44 @@ Rule one_hot_rule(const OperatorView& op) {
   return rule.input(indices).output(out).index_into(0, v).extent_attr("depth", v).build();
 }
 
+// data[the dims of the indices after the first, ...] indices[k, ...] -> out[k dims that are
+// indexed, ...], whose shape an attribute states
+Rule scatter_nd_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  attrs.integers("shape");
+  if (attrs.failed() || !has_operands(op, 2, 1)) return Rule();
+  const Shape& data = op.inputs[0].shape;
+  const Shape& indices = op.inputs[1].shape;
+  const Shape& out = op.outputs[0].shape;
+  if (indices.empty() || indices[0] < 1 || indices[0] > static_cast<int64_t>(out.size())) return Rule();
+  const size_t indexed = static_cast<size_t>(indices[0]);
+  DimSet whole;
+  for (size_t d = 0; d < indexed; ++d) whole.insert(d);
+  RuleBuilder rule(op);
+  const Dims out_dims = rule.dim_factors(out, whole);
+  Dims data_dims(indices.size() - 1, kWhole);
+  data_dims.insert(data_dims.end(), out_dims.begin() + static_cast<std::ptrdiff_t>(indexed), out_dims.end());
+  if (data_dims.size() != data.size()) return Rule();
+  rule.input(data_dims).input(Dims(indices.size(), kWhole)).output(out_dims);
+  return rule.shape_attr("shape", 0).build();
+}
+
+// ravel_multi_index: indices[k, n] -> out[n]
+Rule ravel_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1) || op.outputs[0].shape.size() != 1) return Rule();
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", op.outputs[0].shape[0]);
+  return rule.input({kWhole, n}).output({n}).build();
+}
+
+// unravel_index: places[n] -> out[k, n]. Of more dims MXNet 1.9.1 writes beyond its output.
+Rule unravel_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1) || op.inputs[0].shape.size() != 1) return Rule();
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", op.inputs[0].shape[0]);
+  return rule.input({n}).output({kWhole, n}).build();
+}
+
 // data[k dims that are indexed, ...] indices[k, ...] -> the dims of the indices
 // after the first, then those of the data that are not indexed
 Rule gather_nd_rule(const OperatorView& op) {
@@ -134,6 +172,35 @@ Rule gather_nd_rule(const OperatorView& op) {
   return rule.input(data_dims).input(index_dims).output(out).build();
 }
 
+// data[n, ...] -> indices[n, ..., axes]: along a dim of `axes` (all by default) what a
+// group makes would be counted from its own beginning.
+Rule index_array_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const auto axes = attrs.optional_integers("axes");
+  if (attrs.failed() || !has_operands(op, 1, 1)) return Rule();
+  const size_t rank = op.inputs[0].shape.size();
+  DimSet whole;
+  for (size_t d = 0; d < rank && !axes; ++d) whole.insert(d);
+  for (const int64_t axis : axes.value_or(Integers{})) {
+    const auto dim = axis_index(axis, rank);
+    if (!dim) return Rule();
+    whole.insert(*dim);
+  }
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.inputs[0].shape, whole);
+  Dims out = dims;
+  out.push_back(kWhole);
+  return rule.input(dims).output(out).build();
+}
+
+// old[v, d1, ...] index[i] new[i, d1, ...] -> old with the rows `index` replaced
+Rule index_copy_rule(const OperatorView& op) {
+  if (!has_operands(op, 3, 1)) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.inputs[0].shape, {0});
+  return rule.input(dims).input({kWhole}).input(dims).output(dims).build();
+}
+
 }  // namespace
 
 void register_indexing_rules(RuleRegistry* registry) {
@@ -141,8 +208,13 @@ void register_indexing_rules(RuleRegistry* registry) {
   (*registry)["take"] = take_rule;
   (*registry)["pick"] = pick_rule;
   (*registry)["batch_take"] = batch_take_rule;
+  (*registry)["scatter_nd"] = scatter_nd_rule;
+  (*registry)["_ravel_multi_index"] = ravel_rule;
+  (*registry)["_unravel_index"] = unravel_rule;
   (*registry)["one_hot"] = one_hot_rule;
   (*registry)["gather_nd"] = gather_nd_rule;
+  (*registry)["_contrib_index_array"] = index_array_rule;
+  (*registry)["_contrib_index_copy"] = index_copy_rule;
 }
 
 }  // namespace soybean

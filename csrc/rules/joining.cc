@@ -76,6 +76,15 @@ Rule numpy_stack_rule(const OperatorView& op) {
   return all_have_rank_above(op, axis) && all_have_rank_above(op, 1) ? concat_along(op, axis) : Rule();
 }
 
+// column_stack: vectors become columns, tensors are joined along dim 1.
+Rule column_stack_rule(const OperatorView& op) {
+  if (!joins(op) || op.outputs[0].shape.size() < 2) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.outputs[0].shape, {1});
+  for (const TensorType& input : op.inputs) rule.input(input.shape.size() == 1 ? Dims{dims[0]} : dims);
+  return rule.output(dims).build();
+}
+
 // Every element of dim `axis` becomes a block of `repeats`.
 Rule repeat_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
@@ -133,6 +142,7 @@ void register_joining_rules(RuleRegistry* registry) {
   (*registry)["_npi_vstack"] = numpy_stack_rule<0>;
   (*registry)["_npi_hstack"] = numpy_stack_rule<1>;
   (*registry)["_npi_dstack"] = numpy_stack_rule<2>;
+  (*registry)["_npi_column_stack"] = column_stack_rule;
   (*registry)["repeat"] = repeat_rule;
   (*registry)["tile"] = tile_rule;
   (*registry)["Pad"] = pad_rule;

@@ -30,15 +30,23 @@ bool backward_reads_input(const std::string& op, size_t input) {
       "mean",            "negative",        "relu",           "repeat",        "reverse",
       "sigmoid",         "slice",           "slice_axis",     "slice_like",    "softmax",
       "softmin",         "space_to_depth",  "sqrt",           "stack",         "sum",
-      "tanh",            "tile",            "transpose"};
+      "tanh",            "tile",            "transpose",
+      "Correlation",     "Crop",            "GridGenerator",  "_contrib_AdaptiveAvgPooling2D",
+      "_contrib_BilinearResize2D", "_contrib_MultiBoxTarget", "_contrib_bipartite_matching",
+      "_contrib_box_iou", "_contrib_box_nms", "_image_crop",  "_image_flip_left_right",
+      "_image_flip_top_bottom", "col2im",   "im2col"};
   // The first reads its indices, the second reads them and no data.
   if (op == "Embedding") return input == 0;
   if (op == "take" || op == "pick" || op == "gather_nd" || op == "batch_take") return input == 1;
+  if (op == "ROIPooling" || op == "_contrib_ROIAlign" || op == "_contrib_PSROIPooling") return input == 1;
   if (op == "where" || op == "_npi_where") return input == 0;
   if (op == "SoftmaxOutput" || op == "LinearRegressionOutput" || op == "LogisticRegressionOutput") {
     return input == 1;
   }
   if ((op == "FullyConnected" || op == "Convolution" || op == "Deconvolution") && input == 2) return false;
+  if (op == "Convolution_v1" && input == 2) return false;
+  if (op == "_contrib_DeformableConvolution" && input == 3) return false;
+  if (op == "_contrib_ModulatedDeformableConvolution" && input == 4) return false;
   return none.count(op) == 0 && !shares_memory(op);
 }
 
@@ -50,7 +58,8 @@ bool backward_reads_outputs(const std::string& op) {
       "_npi_sqrt",  "_npi_tanh",  "_npx_relu", "_npx_sigmoid",  "cbrt",      "exp",
       "log_softmax", "max",       "min",       "norm",          "prod",      "rcbrt",
       "relu",       "rsqrt",      "sigmoid",   "softmax",       "softmin",   "sqrt",
-      "tanh",       "topk"};
+      "tanh",       "topk",
+      "Pooling_v1", "_contrib_MultiBoxPrior", "_contrib_box_nms"};
   return operators.count(op) > 0;
 }
 

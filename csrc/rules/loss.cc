@@ -70,6 +70,26 @@ Rule softmax_cross_entropy_rule(const OperatorView& op) {
   return rule.input({n, kWhole}).input({n}).output({kWhole}).build();
 }
 
+// data[n, c] average[c] -> data, with a penalty of its own making in the gradient: on the
+// average of each channel over the batch, which follows in `average`
+Rule sparse_penalty_rule(const OperatorView& op) {
+  if (!has_operands(op, 2, 1) || op.inputs[0].shape.size() != 2) return Rule();
+  RuleBuilder rule(op);
+  const int c = rule.factor("c", op.inputs[0].shape[1]);
+  return rule.input({kWhole, c}).input({c}).output({kWhole, c}).random().build();
+}
+
+// lda[n, k] alpha[k] beta[k] state[n, k] lags[n, t] marks[n, t] valid_length[n] max_time[n]
+// -> log-likelihood[n] state[n, k]
+Rule hawkes_likelihood_rule(const OperatorView& op) {
+  if (!has_operands(op, 8, 2) || op.inputs[0].shape.size() != 2) return Rule();
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", op.inputs[0].shape[0]);
+  rule.input({n, kWhole}).input({kWhole}).input({kWhole});
+  for (size_t i = 0; i < 3; ++i) rule.input({n, kWhole});
+  return rule.input({n}).input({n}).output({n}).output({n, kWhole}).build();
+}
+
 }  // namespace
 
 void register_loss_rules(RuleRegistry* registry) {
@@ -80,6 +100,8 @@ void register_loss_rules(RuleRegistry* registry) {
   }
   (*registry)["MakeLoss"] = make_loss_rule;
   (*registry)["make_loss"] = make_loss_rule;
+  (*registry)["IdentityAttachKLSparseReg"] = sparse_penalty_rule;
+  (*registry)["_contrib_hawkesll"] = hawkes_likelihood_rule;
   (*registry)["softmax_cross_entropy"] = softmax_cross_entropy_rule;
 }
 

@@ -22,8 +22,9 @@ Dims named_dims(const Names& names, const std::map<std::string, int>& factors) {
   return dims;
 }
 
-Rule einsum_rule(const OperatorView& op, const std::vector<Names>& inputs, const Names& out) {
-  if (!has_operands(op, inputs.size(), 1)) return Rule();
+// With an `addend`, one more operand that has the dims of the result is added to it.
+Rule einsum_rule(const OperatorView& op, const std::vector<Names>& inputs, const Names& out, bool addend = false) {
+  if (!has_operands(op, inputs.size() + (addend ? 1 : 0), 1)) return Rule();
   RuleBuilder rule(op);
   std::map<std::string, int> factors;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -40,6 +41,7 @@ Rule einsum_rule(const OperatorView& op, const std::vector<Names>& inputs, const
     if (!name.empty() && factors.count(name) == 0) return Rule();
   }
   for (const Names& names : inputs) rule.input(named_dims(names, factors));
+  if (addend) rule.addend(named_dims(out, factors));
   return rule.output(named_dims(out, factors)).build();
 }
 
@@ -85,22 +87,24 @@ Rule numpy_dot_rule(const OperatorView& op) {
   return einsum_rule(op, {a, b}, out);
 }
 
-// Matrices in the last two dims; the dims before are the batch, one for both.
-Rule batched_product_rule(const OperatorView& op, bool transpose_a, bool transpose_b) {
-  if (!has_operands(op, 2, 1)) return Rule();
+// Matrices whose rows run along dim `rows_at` and columns along the last; the other dims
+// are the batch, one for both. A third operand is added to the product.
+Rule batched_product_rule(const OperatorView& op, bool transpose_a, bool transpose_b, int64_t rows_at = -2) {
+  if (op.inputs.size() < 2) return Rule();
   const size_t rank = op.inputs[0].shape.size();
-  if (rank < 2 || op.inputs[1].shape.size() != rank) return Rule();
-  Names batch;
-  for (size_t d = 0; d + 2 < rank; ++d) batch.push_back(numbered("b", d));
-  auto with_matrix = [&batch](const std::string& rows, const std::string& columns) {
-    Names names = batch;
-    names.push_back(rows);
+  const auto row_dim = axis_index(rows_at, rank);
+  if (rank < 2 || !row_dim || *row_dim + 1 == rank) return Rule();
+  auto with_matrix = [&](const std::string& rows, const std::string& columns) {
+    Names names;
+    size_t batch = 0;
+    for (size_t d = 0; d + 1 < rank; ++d) names.push_back(d == *row_dim ? rows : numbered("b", batch++));
     names.push_back(columns);
     return names;
   };
   const Names a = transpose_a ? with_matrix("k", "n") : with_matrix("n", "k");
   const Names b = transpose_b ? with_matrix("m", "k") : with_matrix("k", "m");
-  return einsum_rule(op, {a, b}, with_matrix("n", "m"));
+  const Names out = with_matrix("n", "m");
+  return einsum_rule(op, {a, b}, out, op.inputs.size() == 3);
 }
 
 Rule batch_dot_rule(const OperatorView& op) {
@@ -112,12 +116,38 @@ Rule batch_dot_rule(const OperatorView& op) {
   return batched_product_rule(op, transpose_a, transpose_b);
 }
 
-Rule gemm2_rule(const OperatorView& op) {
+// gemm (with an addend) and gemm2
+template <size_t operands>
+Rule gemm_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const bool transpose_a = attrs.boolean("transpose_a", false);
   const bool transpose_b = attrs.boolean("transpose_b", false);
-  if (attrs.integer("axis", -2) != -2 || attrs.failed()) return Rule();
-  return batched_product_rule(op, transpose_a, transpose_b);
+  const int64_t axis = attrs.integer("axis", -2);
+  if (attrs.failed() || op.inputs.size() != operands) return Rule();
+  Rule rule = batched_product_rule(op, transpose_a, transpose_b, axis);
+  if (rule.known && operands == 3) {
+    rule.runs_without_addends_as = "_linalg_gemm2";
+    for (const char* name : {"transpose_a", "transpose_b", "alpha", "axis"}) {
+      if (attrs.has(name)) rule.without_addends[name] = attrs.text(name, "");
+    }
+  }
+  return rule;
+}
+
+// syrk: a[..., n, k] a[..., m, k] -> out[..., n, m] with one tensor as both operands, or its
+// transpose: n and m are rows of the same tensor and whole, the sum over k can be cut.
+Rule syrk_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const bool transpose = attrs.boolean("transpose", false);
+  if (attrs.failed() || !has_operands(op, 1, 1) || op.inputs[0].shape.size() < 2) return Rule();
+  Names names;
+  for (size_t d = 0; d + 2 < op.inputs[0].shape.size(); ++d) names.push_back(numbered("b", d));
+  Names out = names;
+  names.push_back(transpose ? "k" : "");
+  names.push_back(transpose ? "" : "k");
+  out.push_back("");
+  out.push_back("");
+  return einsum_rule(op, {names}, out);
 }
 
 // Whether `batch` is repeated along a dim that comes after one of its own dims:
@@ -241,13 +271,26 @@ Rule numpy_einsum_rule(const OperatorView& op) {
   return einsum_rule(op, operands, out);
 }
 
+// a[n, k] b[m, k] ... -> out[n * m * ..., k]: the products of all rows, n outermost
+Rule khatri_rao_rule(const OperatorView& op) {
+  if (op.inputs.empty() || op.outputs.size() != 1 || op.inputs[0].shape.size() != 2) return Rule();
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", op.inputs[0].shape[0]);
+  const int k = rule.factor("k", op.inputs[0].shape[1]);
+  for (size_t i = 0; i < op.inputs.size(); ++i) rule.input({i == 0 ? n : kWhole, k});
+  return rule.output({n, k}).build();
+}
+
 }  // namespace
 
 void register_matrix_product_rules(RuleRegistry* registry) {
+  (*registry)["khatri_rao"] = khatri_rao_rule;
   (*registry)["dot"] = dot_rule;
   (*registry)["_np_dot"] = numpy_dot_rule;
   (*registry)["batch_dot"] = batch_dot_rule;
-  (*registry)["_linalg_gemm2"] = gemm2_rule;
+  (*registry)["_linalg_gemm"] = gemm_rule<3>;
+  (*registry)["_linalg_gemm2"] = gemm_rule<2>;
+  (*registry)["_linalg_syrk"] = syrk_rule;
   (*registry)["_npi_matmul"] = matmul_rule;
   (*registry)["_npi_tensordot"] = tensordot_rule;
   (*registry)["_npi_tensordot_int_axes"] = tensordot_int_axes_rule;

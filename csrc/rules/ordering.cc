@@ -52,11 +52,21 @@ Rule along_axes_rule(const OperatorView& op) {
   return whole.empty() ? Rule() : along_dims(op, whole);
 }
 
+// rot90: the plane of two axes is turned, which exchanges them for odd k.
+Rule rotation_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const auto axes = attrs.optional_integers("axes");
+  if (attrs.failed() || !axes || axes->size() != 2 || !has_operands(op, 1, 1)) return Rule();
+  const auto plane = axis_indices(*axes, op.inputs[0].shape.size());
+  return plane ? along_dims(op, *plane) : Rule();
+}
+
 }  // namespace
 
 void register_ordering_rules(RuleRegistry* registry) {
   for (const char* name : {"sort", "argsort", "topk", "_npi_diff"}) (*registry)[name] = last_axis_rule;
   (*registry)["_np_cumsum"] = cumsum_rule;
+  (*registry)["_npi_rot90"] = rotation_rule;
   for (const char* name : {"reverse", "_npi_flip", "_np_roll"}) (*registry)[name] = along_axes_rule;
 }
 

@@ -97,11 +97,21 @@ Rule resize_rule(const OperatorView& op) {
   return whole_images_rule(op);
 }
 
+// data[n, c, *, *] weight[c, 1, kh, kw] -> out[n, c, *, *]: a transposed convolution
+Rule bilinear_upsampling_rule(const OperatorView& op) {
+  if (!has_operands(op, 2, 1) || op.outputs[0].shape.size() != 4) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.image_factors(op.outputs[0].shape, 1, {2, 3});
+  rule.input(dims).input({dims[1], kWhole, kWhole, kWhole}).output(dims);
+  return rule.extent_attr("num_filter", dims[1]).build();
+}
+
 // Nearest-neighbour upsampling of one image, or of several joined or summed.
 Rule upsampling_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const std::string type = attrs.text("sample_type", "");
   const std::string mode = attrs.text("multi_input_mode", "concat");
+  if (type == "bilinear") return bilinear_upsampling_rule(op);
   if (type != "nearest" || op.inputs.empty() || op.outputs.size() != 1) return Rule();
   DimSet whole = {2, 3};
   if (mode == "concat" && op.inputs.size() > 1) whole.insert(1);
@@ -111,29 +121,13 @@ Rule upsampling_rule(const OperatorView& op) {
   return rule.output(dims).build();
 }
 
-// data[n, c, h, w] rois[r, 5] -> out[r, c, ph, pw]
-Rule roi_rule(const OperatorView& op) {
-  AttributeReader attrs(op.node.attrs);
-  const bool position_sensitive = attrs.boolean("position_sensitive", false);
-  if (attrs.failed() || position_sensitive || !has_operands(op, 2, 1)) return Rule();
-  const Shape& out = op.outputs[0].shape;
-  if (out.size() != 4) return Rule();
-  RuleBuilder rule(op);
-  const int r = rule.factor("r", out[0]);
-  const int c = rule.factor("c", out[1]);
-  rule.input({kWhole, c, kWhole, kWhole}).input({r, kWhole}).output({r, c, kWhole, kWhole});
-  return rule.build();
-}
-
 }  // namespace
 
 void register_pooling_rules(RuleRegistry* registry) {
   (*registry)["Pooling"] = pooling_rule;
+  (*registry)["Pooling_v1"] = pooling_rule;
   (*registry)["_contrib_AdaptiveAvgPooling2D"] = resize_rule;
-  (*registry)["_contrib_BilinearResize2D"] = resize_rule;
   (*registry)["UpSampling"] = upsampling_rule;
-  (*registry)["ROIPooling"] = roi_rule;
-  (*registry)["_contrib_ROIAlign"] = roi_rule;
 }
 
 }  // namespace soybean

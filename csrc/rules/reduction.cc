@@ -1,6 +1,6 @@
-// Reductions. A sum over a dim that is cut is a sum of the groups' sums, and a
-// mean their weighted sum; other reductions need the whole of the dims that they
-// run over.
+// Reductions. A sum over a dim that is cut is a sum of the groups' sums, a mean their
+// weighted sum, a maximum their maximum; other reductions need the whole of the dims that
+// they run over.
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
@@ -8,7 +8,9 @@
 namespace soybean {
 namespace {
 
-enum class Kind { kSum, kMean, kWholeDims };
+enum class Kind { kSum, kMean, kMax, kMin, kWholeDims };
+
+bool is_extreme(Kind kind) { return kind == Kind::kMax || kind == Kind::kMin; }
 
 struct Reduction {
   DimSet dims;  // reduced
@@ -29,6 +31,7 @@ Dims reduced_dims(const Dims& input, const Reduction& reduction, size_t out_rank
 
 Rule reduction_rule(const OperatorView& op, const Reduction& reduction, Kind kind) {
   if (op.inputs.size() != 1 || op.outputs.empty()) return Rule();
+  if (is_extreme(kind) && op.outputs[0].shape.empty()) kind = Kind::kWholeDims;  // joined along a dim
   const Shape& in = op.inputs[0].shape;
   RuleBuilder rule(op);
   Dims dims = rule.dim_factors(in, reduction.dims);
@@ -39,6 +42,7 @@ Rule reduction_rule(const OperatorView& op, const Reduction& reduction, Kind kin
     }
   }
   if (kind == Kind::kMean) rule.average();
+  if (is_extreme(kind)) rule.joined_by(kind == Kind::kMax ? "max" : "min");
   rule.input(dims);
   for (const TensorType& output : op.outputs) {
     rule.output(reduced_dims(dims, reduction, output.shape.size()));
@@ -62,10 +66,9 @@ DimSet other_dims(const DimSet& dims, size_t rank) {
 
 // axis, keepdims, exclude. No axis is every axis; so is an empty tuple, except
 // in NumPy's operators, where it is none.
-std::optional<Reduction> read_reduction(const OperatorView& op, const char* axis_name, bool numpy) {
-  if (op.inputs.size() != 1) return std::nullopt;
-  const size_t rank = op.inputs[0].shape.size();
-  AttributeReader attrs(op.node.attrs);
+std::optional<Reduction> read_reduction(const Attributes& node_attrs, size_t rank, const char* axis_name,
+                                        bool numpy) {
+  AttributeReader attrs(node_attrs);
   const auto axes = attrs.optional_integers(axis_name);
   const bool exclude = attrs.boolean("exclude", false);
   Reduction reduction;
@@ -79,6 +82,11 @@ std::optional<Reduction> read_reduction(const OperatorView& op, const char* axis
   if (!dims) return std::nullopt;
   reduction.dims = exclude ? other_dims(*dims, rank) : *dims;
   return reduction;
+}
+
+std::optional<Reduction> read_reduction(const OperatorView& op, const char* axis_name, bool numpy) {
+  if (op.inputs.size() != 1) return std::nullopt;
+  return read_reduction(op.node.attrs, op.inputs[0].shape.size(), axis_name, numpy);
 }
 
 template <Kind kind>
@@ -119,6 +127,59 @@ Rule arg_rule(const OperatorView& op) {
   return reduction_rule(op, reduction, Kind::kWholeDims);
 }
 
+// average: the weights have the data's dims or, for one axis, run along it. A second output
+// is the sum of the weights, a number where they run along one axis.
+Rule average_rule(const OperatorView& op) {
+  AttributeReader attrs(op.node.attrs);
+  const bool weighted = attrs.boolean("weighted", true);
+  if (attrs.failed() || op.outputs.empty() || op.inputs.size() != (weighted ? 2u : 1u)) return Rule();
+  const auto reduction = read_reduction(op.node.attrs, op.inputs[0].shape.size(), "axis", true);
+  if (!reduction) return Rule();
+  const Shape& in = op.inputs[0].shape;
+  RuleBuilder rule(op);
+  // Every output has the factors of the first: where the other is one number, there are none.
+  DimSet whole = reduction->dims;
+  if (op.outputs.size() > 1 && op.outputs[1].shape != op.outputs[0].shape) whole = all_dims(in.size());
+  const Dims dims = rule.dim_factors(in, whole);
+  rule.input(dims);
+  if (weighted) rule.input(op.inputs[1].shape == in ? dims : Dims(op.inputs[1].shape.size(), kWhole));
+  rule.output(reduced_dims(dims, *reduction, op.outputs[0].shape.size()));
+  for (size_t i = 1; i < op.outputs.size(); ++i) {
+    rule.output(op.outputs[i].shape == op.outputs[0].shape ? reduced_dims(dims, *reduction, op.outputs[i].shape.size())
+                                                           : Dims(op.outputs[i].shape.size(), kWhole));
+  }
+  return rule.build();
+}
+
+// percentile: one result for each of the percentiles, which come first.
+Rule percentile_rule(const OperatorView& op) {
+  if (op.inputs.empty() || op.inputs.size() > 2 || op.outputs.size() != 1) return Rule();
+  const auto reduction = read_reduction(op.node.attrs, op.inputs[0].shape.size(), "axis", true);
+  if (!reduction) return Rule();
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(op.inputs[0].shape, reduction->dims);
+  rule.input(dims);
+  Dims out;
+  if (op.inputs.size() == 2) {
+    for (size_t d = 0; d < op.inputs[1].shape.size(); ++d) {
+      out.push_back(rule.factor("q" + std::to_string(d), op.inputs[1].shape[d]));
+    }
+    rule.input(out);
+  }
+  const Dims rest = reduced_dims(dims, *reduction, 0);
+  out.insert(out.end(), rest.begin(), rest.end());
+  return rule.output(out).build();
+}
+
+// The sum of squares of one tensor; of several tensors the sums are in one vector, and a
+// part of one of them would add to the others, too.
+Rule sum_of_squares_rule(const OperatorView& op) {
+  if (!has_operands(op, 1, 1)) return Rule();
+  Reduction reduction;
+  reduction.dims = all_dims(op.inputs[0].shape.size());
+  return reduction_rule(op, reduction, Kind::kSum);
+}
+
 Rule argmax_channel_rule(const OperatorView& op) {
   if (op.inputs.size() != 1 || op.inputs[0].shape.size() < 2) return Rule();
   Reduction reduction;
@@ -132,13 +193,15 @@ void register_reduction_rules(RuleRegistry* registry) {
   (*registry)["sum"] = legacy_rule<Kind::kSum>;
   (*registry)["nansum"] = legacy_rule<Kind::kSum>;
   (*registry)["mean"] = legacy_rule<Kind::kMean>;
-  for (const char* name : {"max", "min", "prod", "nanprod", "norm"}) {
-    (*registry)[name] = legacy_rule<Kind::kWholeDims>;
-  }
+  (*registry)["max"] = legacy_rule<Kind::kMax>;
+  (*registry)["min"] = legacy_rule<Kind::kMin>;
+  for (const char* name : {"prod", "nanprod", "norm"}) (*registry)[name] = legacy_rule<Kind::kWholeDims>;
   (*registry)["_np_sum"] = numpy_rule<Kind::kSum>;
   (*registry)["_npi_mean"] = numpy_rule<Kind::kMean>;
+  (*registry)["_np_max"] = numpy_rule<Kind::kMax>;
+  (*registry)["_np_min"] = numpy_rule<Kind::kMin>;
   for (const char* name :
-       {"_np_max", "_np_min", "_np_prod", "_np_all", "_np_any", "_npi_std", "_npi_var"}) {
+       {"_np_prod", "_np_all", "_np_any", "_npi_std", "_npi_var"}) {
     (*registry)[name] = numpy_rule<Kind::kWholeDims>;
   }
   (*registry)["moments"] = moments_rule;
@@ -146,6 +209,10 @@ void register_reduction_rules(RuleRegistry* registry) {
     (*registry)[name] = arg_rule;
   }
   (*registry)["argmax_channel"] = argmax_channel_rule;
+  (*registry)["_npi_average"] = average_rule;
+  (*registry)["_npi_percentile"] = percentile_rule;
+  (*registry)["_npi_norm"] = numpy_rule<Kind::kWholeDims>;
+  (*registry)["multi_sum_sq"] = sum_of_squares_rule;
 }
 
 }  // namespace soybean

@@ -9,6 +9,9 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_broadcast_rules(&all);
     register_dense_rules(&all);
     register_matrix_product_rules(&all);
+    register_linear_algebra_rules(&all);
+    register_diagonal_rules(&all);
+    register_random_rules(&all);
     register_convolution_rules(&all);
     register_pooling_rules(&all);
     register_normalization_rules(&all);
@@ -25,6 +28,11 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_dropout_rules(&all);
     register_attention_rules(&all);
     register_recurrent_rules(&all);
+    register_deformable_convolution_rules(&all);
+    register_detection_rules(&all);
+    register_vision_rules(&all);
+    register_image_rules(&all);
+    register_quantization_rules(&all);
     return all;
   }();
   return registry;

@@ -186,6 +186,8 @@ void register_reshape_rules(RuleRegistry* registry) {
   (*registry)["expand_dims"] = expand_dims_rule;
   (*registry)["squeeze"] = squeeze_rule;
   (*registry)["_np_squeeze"] = squeeze_rule;
+  // Of one tensor, to which dims of extent 1 are added; of several, each would have its own.
+  for (const char* name : {"_np_atleast_1d", "_np_atleast_2d", "_np_atleast_3d"}) (*registry)[name] = flatten_rule;
   (*registry)["depth_to_space"] = depth_space_rule;
   (*registry)["space_to_depth"] = depth_space_rule;
 }

@@ -23,8 +23,9 @@ namespace soybean {
 // A dim that no factor runs along: every group holds all of it.
 constexpr int kWhole = -1;
 
-// Every output of a rule carries the factor, or none does (then it is reduced, or
-// `same`).
+// Every output of a rule carries the factor, or none does (then it is reduced, `same`,
+// or a `statistic` is taken over it). A further output that does not, beside one that
+// does, is the same in every group and has no gradient.
 struct Factor {
   std::string name;    // "n", "m", "k", ...: unique in the rule
   int64_t size = 1;    // the range 0..size-1 that is divided
@@ -32,6 +33,10 @@ struct Factor {
   // No output depends on it, so that every group computes the same: an operator that
   // asks for the extents of its input only need not have all of it.
   bool same = false;
+  // The operator takes a statistic over it (softmax its maximum and sum, LayerNorm mean
+  // and variance): a group that holds a part runs the operator written out
+  // (rules/written_out.h), and all groups join their statistics (Rule::statistics).
+  bool statistic = false;
   // Whether every part must have the same length. True when some tensor dim is
   // a multiple of this factor (dims[d] = factor, extent = size * block, block > 1),
   // where parts of unequal length would not line up with that dim's own tiles.
@@ -80,6 +85,13 @@ struct Extent {
   int64_t block = 1;
 };
 
+// Dims of an output that an attribute states as a shape: from `begin` on, up to the one
+// that is `behind` the last ones (0: to the end).
+struct ShapePart {
+  int output = 0;
+  size_t begin = 0, behind = 0;
+};
+
 // What an attribute that states the first number of a series becomes in a group:
 // `first`, and `step` more for each index before the group's range of the factor.
 struct SeriesStart {
@@ -105,6 +117,15 @@ struct OwnOperand {
   int factor = 0;  // index into Rule::factors
 };
 
+// A tensor that an operator makes on the way where a factor with a `statistic` is cut:
+// each group has its own part of it, and all get the whole.
+struct Statistics {
+  Shape shape;            // of the whole operator
+  std::vector<int> dims;  // index into Rule::factors, or kWhole
+  int itemsize = 4;
+  bool gradient = true;   // whether a gradient goes back through it
+};
+
 struct Rule {
   std::vector<Factor> factors;
   std::vector<TensorRule> inputs;   // as many as the node's inputs
@@ -114,9 +135,9 @@ struct Rule {
 
   // Attributes that state an extent (num_hidden -> m).
   std::map<std::string, Extent> extent_attrs;
-  // Attributes that state a whole shape: their value becomes the group's shape
-  // of that output, as "(2, 3)" (shape of reshape -> output 0).
-  std::map<std::string, int> shape_attrs;
+  // Attributes that state a shape: their value becomes the group's shape of that
+  // output, as "(2, 3)" (shape of reshape -> output 0), or some dims of it.
+  std::map<std::string, ShapePart> shape_attrs;
   // Attributes that state the start of a series along a factor (start of arange_like).
   std::map<std::string, SeriesStart> start_attrs;
   std::vector<IndexInto> indices;
@@ -132,6 +153,14 @@ struct Rule {
   std::vector<OwnOperand> own_operands;
   // Attributes for a group that runs without its addends (no_bias -> True).
   Attributes without_addends;
+  // The operator that such a group runs, with `without_addends` as its only attributes
+  // (gemm without its addend is gemm2). Empty: the node's own.
+  std::string runs_without_addends_as;
+  // What the groups' results are joined with where a reduced factor is cut: "max" or
+  // "min"; empty for a sum.
+  std::string joined_by;
+  // Where factors with a `statistic` are cut.
+  std::vector<Statistics> statistics;
   // For an average over reduced factors: the group's result is an average over
   // its own range, and is scaled by (own length / whole length) of each reduced
   // factor that is cut, so that the partial sums add up to the whole average.
@@ -163,6 +192,10 @@ bool has_gradient(const Node& node, size_t input);
 // output's gradient itself (add_n), or differentiate into ordinary operators
 // (transpose), which MXNet places by guess.
 bool has_backward_node(const std::string& op);
+
+// Whether a node may have a control dependency. MXNet 1.9.1 marks some operators of the
+// forward pass as backward ones, and takes what these depend on for their forward node.
+bool may_follow(const std::string& op);
 
 // Whether an input must be a variable itself, not something computed: a state that
 // the operator changes, or the weight of a Deconvolution in single precision, which

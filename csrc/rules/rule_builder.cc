@@ -25,6 +25,21 @@ int RuleBuilder::same_factor(const std::string& name, int64_t size) {
   return index;
 }
 
+RuleBuilder& RuleBuilder::takes_statistic(int factor) {
+  rule_.factors[static_cast<size_t>(factor)].statistic = true;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::statistics(const Shape& shape, Dims dims, int itemsize, bool gradient) {
+  rule_.statistics.push_back({shape, std::move(dims), itemsize, gradient});
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::joined_by(const std::string& op) {
+  rule_.joined_by = op;
+  return *this;
+}
+
 Dims RuleBuilder::dim_factors(const Shape& shape, const DimSet& whole) {
   Dims dims;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -58,6 +73,11 @@ RuleBuilder& RuleBuilder::output(Dims dims) {
   return *this;
 }
 
+RuleBuilder& RuleBuilder::alike_output(Dims dims) {
+  alike_outputs_.insert(rule_.outputs.size());
+  return output(std::move(dims));
+}
+
 RuleBuilder& RuleBuilder::merged_input(size_t index) {
   rule_.inputs[index].merged = true;
   return *this;
@@ -89,8 +109,9 @@ RuleBuilder& RuleBuilder::index_into(size_t input, int factor) {
   return *this;
 }
 
-RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output) {
-  rule_.shape_attrs[name] = output;
+RuleBuilder& RuleBuilder::shape_attr(const std::string& name, int output, size_t begin,
+                                     size_t behind) {
+  rule_.shape_attrs[name] = {output, begin, behind};
   return *this;
 }
 
@@ -111,6 +132,11 @@ RuleBuilder& RuleBuilder::restate(const std::string& name, const std::string& va
 
 RuleBuilder& RuleBuilder::without_addends(const std::string& name, const std::string& value) {
   rule_.without_addends[name] = value;
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::runs_without_addends_as(const std::string& op) {
+  rule_.runs_without_addends_as = op;
   return *this;
 }
 
@@ -185,9 +211,11 @@ bool RuleBuilder::outputs_agree() const {
     auto carries = [f](const TensorRule& operand) {
       return std::count(operand.dims.begin(), operand.dims.end(), static_cast<int>(f)) > 0;
     };
-    const bool absent = rule_.factors[f].reduced || rule_.factors[f].same;
-    for (const TensorRule& output : rule_.outputs) {
-      if (carries(output) == absent) return false;
+    const bool none_carries = std::none_of(rule_.outputs.begin(), rule_.outputs.end(), carries);
+    const bool absent = rule_.factors[f].reduced || rule_.factors[f].same ||
+                        (rule_.factors[f].statistic && none_carries);
+    for (size_t i = 0; i < rule_.outputs.size(); ++i) {
+      if (alike_outputs_.count(i) == 0 && carries(rule_.outputs[i]) == absent) return false;
     }
     if (absent && std::none_of(rule_.inputs.begin(), rule_.inputs.end(), carries)) return false;
   }
@@ -204,7 +232,7 @@ void RuleBuilder::mark_batch() {
   if (!in.empty() && in[0] != kWhole && rule_.factors[static_cast<size_t>(in[0])].same) {
     rule_.factors[static_cast<size_t>(in[0])].batch = true;
   } else if (leading != kWhole) {
-    if (std::count(in.begin(), in.end(), leading) > 0) {
+    if (std::count(in.begin(), in.end(), leading) > 0 && !rule_.factors[static_cast<size_t>(leading)].statistic) {
       rule_.factors[static_cast<size_t>(leading)].batch = true;
     }
   } else if (!in.empty() && in[0] != kWhole) {

@@ -36,6 +36,10 @@ class RuleBuilder {
   int reduced_factor(const std::string& name, int64_t size);
   // A factor that the outputs do not depend on; its index.
   int same_factor(const std::string& name, int64_t size);
+  // Of a factor that exists, over which the operator takes a statistic.
+  RuleBuilder& takes_statistic(int factor);
+  // A tensor that is joined where such a factor is cut. (See Statistics.)
+  RuleBuilder& statistics(const Shape& shape, Dims dims, int itemsize, bool gradient = true);
   // One factor for each dim of `shape` but those of `whole`, which are kWhole.
   // Dim 0 is called "n", dim i "di".
   Dims dim_factors(const Shape& shape, const DimSet& whole = {});
@@ -45,6 +49,9 @@ class RuleBuilder {
   RuleBuilder& input(Dims dims);
   RuleBuilder& addend(Dims dims);  // an input that enters a partial sum once
   RuleBuilder& output(Dims dims);
+  // An output without a gradient that is the same in every group, though others carry the
+  // factors that are cut: made of operands that do not carry them.
+  RuleBuilder& alike_output(Dims dims);
   // Along a dim of an input; the factor's size must be the output extent.
   RuleBuilder& window(const Window& window);
   RuleBuilder& merged_input(size_t index);  // see TensorRule::merged
@@ -52,12 +59,15 @@ class RuleBuilder {
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
   RuleBuilder& start_attr(const std::string& name, int factor, double first, double step);
   RuleBuilder& index_into(size_t input, int factor);
-  RuleBuilder& shape_attr(const std::string& name, int output);
+  // `behind`: how many dims at the output's end are not part of it.
+  RuleBuilder& shape_attr(const std::string& name, int output, size_t begin = 0, size_t behind = 0);
   RuleBuilder& restate(const std::string& name, const std::string& value);
   RuleBuilder& runs_as(const std::string& op);
   RuleBuilder& own_operand(const std::string& op, int factor, int itemsize);  // 4 or 8
   RuleBuilder& without_addends(const std::string& name, const std::string& value);
+  RuleBuilder& runs_without_addends_as(const std::string& op);
   RuleBuilder& average();
+  RuleBuilder& joined_by(const std::string& op);
   RuleBuilder& random();
 
   // The rule; unknown when it does not fit the node.
@@ -73,6 +83,7 @@ class RuleBuilder {
 
   const OperatorView& op_;
   Rule rule_;
+  std::set<size_t> alike_outputs_;
 };
 
 // The names of the dims of an image tensor: n, c (at `channel`), then w, (h, w)

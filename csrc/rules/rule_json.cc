@@ -11,6 +11,7 @@ Json factor_json(const Factor& factor) {
   json.set("size", factor.size);
   json.set("reduced", factor.reduced);
   json.set("same", factor.same);
+  json.set("statistic", factor.statistic);
   json.set("even", factor.even);
   json.set("batch", factor.batch);
   json.set("spatial", factor.spatial);
@@ -71,7 +72,13 @@ std::string rule_json(const Rule& rule) {
   Json factors = Json::array();
   for (const Factor& factor : rule.factors) factors.push(factor_json(factor));
   Json shapes = Json::object();
-  for (const auto& attr : rule.shape_attrs) shapes.set(attr.first, attr.second);
+  for (const auto& attr : rule.shape_attrs) {
+    Json value = Json::object();
+    value.set("output", attr.second.output);
+    value.set("begin", static_cast<int64_t>(attr.second.begin));
+    value.set("behind", static_cast<int64_t>(attr.second.behind));
+    shapes.set(attr.first, value);
+  }
 
   Json indices = Json::array();
   for (const IndexInto& item : rule.indices) {
@@ -99,6 +106,18 @@ std::string rule_json(const Rule& rule) {
     own_operands.push(value);
   }
 
+  Json statistics = Json::array();
+  for (const Statistics& item : rule.statistics) {
+    Json dims = Json::array();
+    for (int dim : item.dims) dims.push(dim);
+    Json value = Json::object();
+    value.set("shape", json_array(item.shape));
+    value.set("dims", dims);
+    value.set("itemsize", item.itemsize);
+    value.set("gradient", item.gradient);
+    statistics.push(value);
+  }
+
   Json json = Json::object();
   json.set("known", rule.known);
   json.set("factors", factors);
@@ -113,7 +132,10 @@ std::string rule_json(const Rule& rule) {
   json.set("runs_as", Json(rule.runs_as));
   json.set("own_operands", own_operands);
   json.set("without_addends", attributes_json(rule.without_addends));
+  json.set("runs_without_addends_as", Json(rule.runs_without_addends_as));
   json.set("average", rule.average);
+  json.set("joined_by", Json(rule.joined_by));
+  json.set("statistics", statistics);
   json.set("random", rule.random);
   return json.text();
 }

@@ -5,7 +5,7 @@
 //      "inputs": [{"dims": [0, 2], "addend": false}, ...],    factor index per dim, -1 for a whole dim
 //      "outputs": [{"dims": [0, 1], "addend": false}],
 //      "extent_attrs": {"num_hidden": {"factor": 1, "block": 1}},
-//      "shape_attrs": {"shape": 0},
+//      "shape_attrs": {"shape": {"output": 0, "begin": 0, "behind": 0}},
 //      "restated": {"axis": "(1, )"},
 //      "without_addends": {"no_bias": "True"},
 //      "average": false, "random": false}

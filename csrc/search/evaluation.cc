@@ -69,6 +69,17 @@ class Evaluator {
           halo_seconds(program, space_.mesh(), *pricing_.machine, node, cuts, halo.bytes * ways);
       out_.compute_seconds += compute_seconds(program, space_.mesh(), *pricing_.machine, node, cuts);
     }
+    for (const Statistics& s : rule.statistics) {
+      const Tiling from = statistics_made(rule, s, cuts);
+      if (!from.has(kPartial)) continue;
+      const Tiling to = statistics_needed(rule, s, cuts);
+      const TensorType type{s.shape, s.itemsize};
+      const int ways = statistics_ways(program, node, s);
+      const Cost joined = moved(type, from, to);
+      out_.statistics_bytes += joined.bytes * ways;
+      count(joined, ways);
+      if (pricing_.machine != nullptr) out_.communication_seconds += seconds(type, from, to) * ways;
+    }
   }
 
   void uses(Entry e) {
@@ -91,18 +102,25 @@ class Evaluator {
     const Mesh& mesh = space_.mesh();
     PlannedConversion c{e, from, to, user, result, moved(type, from, to), 1, 0};
     if (space_.program().requires_grad(e)) c.ways = 2;
-    if (pricing_.machine != nullptr) {
-      const size_t rank = type.shape.size();
-      const Cost time = conversion_time(levelled_, type, Counts(levelled_, from, rank),
-                                        Counts(levelled_, to, rank), pricing_.machine->links);
-      c.seconds = static_cast<double>(time.bytes) * 1e-12 * c.ways;
-    }
-    out_.forward_bytes += c.forward.bytes;
-    out_.backward_bytes += c.forward.bytes * (c.ways - 1);
-    out_.messages += c.forward.messages;
+    if (pricing_.machine != nullptr) c.seconds = seconds(type, from, to) * c.ways;
+    count(c.forward, c.ways);
     out_.communication_seconds += c.seconds;
     if (kept_.is_read_backward(e)) out_.memory.conversions += tile_bytes(mesh, type, to);
     out_.conversions.push_back(std::move(c));
+  }
+
+  void count(const Cost& forward, int ways) {
+    out_.forward_bytes += forward.bytes;
+    out_.backward_bytes += forward.bytes * (ways - 1);
+    out_.messages += forward.messages;
+  }
+
+  // One way, on the machine's links.
+  double seconds(const TensorType& type, const Tiling& from, const Tiling& to) const {
+    const size_t rank = type.shape.size();
+    const Cost time = conversion_time(levelled_, type, Counts(levelled_, from, rank), Counts(levelled_, to, rank),
+                                      pricing_.machine->links);
+    return static_cast<double>(time.bytes) * 1e-12;
   }
 
   Cost moved(const TensorType& type, const Tiling& from, const Tiling& to) {

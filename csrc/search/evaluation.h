@@ -36,6 +36,7 @@ struct Memory {
 struct Evaluation {
   std::vector<PlannedConversion> conversions;
   int64_t halo_bytes = 0;  // of convolutions and poolings cut along the image, both ways
+  int64_t statistics_bytes = 0;  // of normalizations cut along what they normalize, both ways
   int64_t forward_bytes = 0, backward_bytes = 0, messages = 0;
   double communication_seconds = 0, compute_seconds = 0;  // with a machine
   Memory memory;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/state_extents.h"
 #include "rules/merged_dims.h"
 #include "search/ties.h"
 
@@ -122,7 +123,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
   if (batch_norm != "exact" && batch_norm != "fused" && batch_norm != "local") {
     throw Error("batch_norm is '" + batch_norm + "': 'exact', 'fused' or 'local' are possible");
   }
-  SerialProgram serial = separate_merged_dims(read_program(graph_request));
+  SerialProgram serial = separate_merged_dims(state_extents(read_program(graph_request)));
   const bool training = serial.training;
   ExpandedGraph expanded = batch_norm == "exact"
                                ? expand_batch_norm(serial)
@@ -182,6 +183,37 @@ Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts) 
     }
   }
   return cuts.with_choices(choices);
+}
+
+namespace {
+
+Tiling statistics_tiling(const Rule& rule, const Statistics& statistics, const OperatorCuts& cuts, Choice joined) {
+  std::vector<int> choices;
+  for (const int choice : cuts) {
+    const auto it = std::find(statistics.dims.begin(), statistics.dims.end(), choice);
+    if (choice < 0) {
+      choices.push_back(choice);
+    } else if (it != statistics.dims.end()) {
+      choices.push_back(static_cast<Choice>(it - statistics.dims.begin()));
+    } else {
+      choices.push_back(rule.factors[static_cast<size_t>(choice)].statistic ? joined : kReplicated);
+    }
+  }
+  return cuts.with_choices(choices);
+}
+
+}  // namespace
+
+Tiling statistics_made(const Rule& rule, const Statistics& statistics, const OperatorCuts& cuts) {
+  return statistics_tiling(rule, statistics, cuts, kPartial);
+}
+
+Tiling statistics_needed(const Rule& rule, const Statistics& statistics, const OperatorCuts& cuts) {
+  return statistics_tiling(rule, statistics, cuts, kReplicated);
+}
+
+int statistics_ways(const Program& program, int node, const Statistics& statistics) {
+  return statistics.gradient && program.requires_grad(program.graph().node(node).inputs[0]) ? 2 : 1;
 }
 
 void check_plan(const Program& program, const Plan& plan) {

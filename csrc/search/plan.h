@@ -46,6 +46,12 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
 Tiling input_tiling(const Rule& rule, size_t input, const OperatorCuts& cuts);
 Tiling output_tiling(const Rule& rule, size_t output, const OperatorCuts& cuts);
 
+// How a group makes a statistic of an operator that is cut so, and how all then have it.
+Tiling statistics_made(const Rule& rule, const Statistics& statistics, const OperatorCuts& cuts);
+Tiling statistics_needed(const Rule& rule, const Statistics& statistics, const OperatorCuts& cuts);
+// How often it is joined: forward, and back where what it is taken of has a gradient.
+int statistics_ways(const Program& program, int node, const Statistics& statistics);
+
 // The choice of an operator by its name in a plan: a factor, "replicated" or "owner".
 int parse_operator_choice(const Rule& rule, const std::string& text, const std::string& what);
 

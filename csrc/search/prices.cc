@@ -87,8 +87,17 @@ Cost Prices::computation(int node, const OperatorCuts& cuts) {
     const double halo = halo_seconds(program, mesh, *pricing_.machine, node, cuts, cost.bytes);
     cost.bytes = picoseconds(halo + compute_seconds(program, mesh, *pricing_.machine, node, cuts));
   }
+  const Rule& rule = program.rules[static_cast<size_t>(node)];
+  for (const Statistics& s : rule.statistics) {
+    const Tiling made = statistics_made(rule, s, cuts);
+    if (!made.has(kPartial)) continue;
+    const int ways = statistics_ways(program, node, s);
+    const Cost joined = conversion_of({{s.shape, s.itemsize}, ways, false}, number(made),
+                                      number(statistics_needed(rule, s, cuts)));
+    cost.bytes += joined.bytes;
+    cost.messages += joined.messages;
+  }
   if (kept_) {
-    const Rule& rule = program.rules[static_cast<size_t>(node)];
     const std::vector<TensorType>& outputs = program.graph().node(node).outputs;
     int64_t bytes = 0;
     for (size_t k = 0; k < outputs.size(); ++k) {

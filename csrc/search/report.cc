@@ -14,6 +14,7 @@ Json bytes_report(const Evaluation& e) {
   out.set("backward", Json(e.backward_bytes));
   out.set("total", Json(e.bytes()));
   out.set("halo", Json(e.halo_bytes));
+  out.set("statistics", Json(e.statistics_bytes));
   return out;
 }
 

@@ -30,7 +30,8 @@ const std::vector<std::string> kNames = {
     "a_axes_summed", "b_axes_summed", "subscripts", "keepdims", "exclude", "dim", "dim1", "dim2",
     "source", "destination", "repeats", "reps", "pad_width", "begin", "end", "step", "squeeze_axis",
     "use_length", "multi_output", "preserve_shape", "normalization", "output_dim", "depth",
-    "use_sequence_length", "sample_type", "multi_input_mode", "input_dim", "heads", "start", "repeat", "p"};
+    "use_sequence_length", "sample_type", "multi_input_mode", "input_dim", "heads", "start", "repeat", "p",
+    "num_deformable_group", "no_trans", "num_args", "min_calib_range", "max_calib_range", "quantized", "with_sum"};
 
 const std::vector<std::string> kValues = {
     "", "None", "0", "1", "2", "3", "-1", "-2", "9223372036854775807", "-9223372036854775808",
@@ -99,7 +100,7 @@ int fuzz(const std::string& name, RuleFunction function, int rounds, Random* ran
     Node node;
     node.op = name;
     for (size_t n = below(random, 6); n > 0; --n) node.attrs[choice(random, kNames)] = choice(random, kValues);
-    const std::vector<TensorType> inputs = random_types(random, below(random, 6));
+    const std::vector<TensorType> inputs = random_types(random, below(random, 9));
     const std::vector<TensorType> outputs = random_types(random, below(random, 4));
     const OperatorView op{node, inputs, outputs, below(random, 2) == 0};
     const Rule rule = function(op);

@@ -145,3 +145,8 @@ def test_states_may_be_computed_but_not_behind_a_copy():
     assert run_child(STATE, ["first"]).splitlines()[-1] == "(2, 3)"
     with pytest.raises(ChildFailure, match="mutable state cannot go across device"):
         run_child(STATE, ["behind"])
+
+
+def test_operators_that_mistake_a_control_dependency_are_known():
+    """Of those that have a rule; tests/parity/traps.py trains a graph with them."""
+    assert run_child("tests.lower.control_dependencies").split() == ["gather_nd"]

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import List
 
-import numpy as np
-
+from tests.rules import vision_cases
 from tests.rules.cutting import Case, Operand, index, length, positive, real
+from tests.rules.numeric_cases import FAMILIES as NUMERIC_FAMILIES
 
 
 def dense() -> List[Case]:
@@ -58,6 +58,7 @@ def convolution() -> List[Case]:
         Case("Deconvolution", {"kernel": "(3, 3)", "num_filter": 5, "no_bias": "False", "stride": "(2, 2)",
                                "pad": "(1, 1)", "adj": "(1, 1)"},
              [real(4, 6, 4, 3), real(6, 5, 3, 3), real(5)], "n m c+"),
+        Case("Deconvolution", {"kernel": "(3,)", "num_filter": 5}, [real(4, 6, 7), real(6, 5, 3)], "n m c+"),
         Case("Deconvolution", {"kernel": "(2, 2)", "num_filter": 6, "num_group": 3, "no_bias": "False"},
              [real(4, 6, 4, 3), real(6, 2, 2, 2), real(6)], "n g"),
         Case("Deconvolution", {"kernel": "(2, 2)", "num_filter": 2, "target_shape": "(8, 6)", "stride": "(2, 2)"},
@@ -90,24 +91,12 @@ def pooling() -> List[Case]:
              "n c d+ h+ w+"),
         Case(op, {"global_pool": 1, "pool_type": "max"}, image, "n c"),
         Case("_contrib_AdaptiveAvgPooling2D", {"output_size": "(2, 3)"}, image, "n c"),
-        Case("_contrib_BilinearResize2D", {"height": 8, "width": 3}, image, "n c"),
         Case("UpSampling", {"scale": 2, "sample_type": "nearest", "num_args": 1}, image, "n c"),
         Case("UpSampling", {"scale": 2, "sample_type": "nearest", "num_args": 2}, [real(4, 3, 2, 3), real(4, 2, 4, 6)],
              "n"),
         Case("UpSampling", {"scale": 2, "sample_type": "nearest", "num_args": 2, "multi_input_mode": "sum"},
              [real(4, 3, 2, 3), real(4, 3, 2, 3)], "n c"),
-        Case("ROIPooling", {"pooled_size": "(2, 2)", "spatial_scale": 1.0}, [real(2, 3, 6, 6), _regions(5)], "r c"),
-        Case("_contrib_ROIAlign", {"pooled_size": "(2, 2)", "spatial_scale": 1.0}, [real(2, 3, 6, 6), _regions(5)],
-             "r c"),
     ]
-
-
-def _regions(count: int) -> Operand:
-    def draw(rng, shape):
-        begin = rng.randint(0, 3, size=(count, 2))
-        return np.concatenate([rng.randint(0, 2, size=(count, 1)), begin, begin + 2], axis=1)
-
-    return Operand((count, 5), draw, gradient=False)
 
 
 def normalization() -> List[Case]:
@@ -133,18 +122,18 @@ def normalization() -> List[Case]:
         Case("_soybean_mx_channel_sums", {"axis": 2}, [real(4, 3, 6)], "n+ w+ c"),
         Case("_soybean_mx_batch_norm_factors", {"count": 6, "eps": 0.01, "fix_gamma": "False"}, [sums, *channels], "c"),
         Case("_soybean_mx_batch_norm_factors", {"count": 6, "eps": 0.01, "fix_gamma": "True"}, [sums, *channels], "c"),
-        Case("LayerNorm", {}, [real(4, 3, 6), *channels], "n d1"),
-        Case("LayerNorm", {"axis": 1, "eps": 1e-3}, [real(4, 6, 3), *channels], "n d2"),
+        Case("LayerNorm", {}, [real(4, 3, 6), *channels], "n d1 d2*"),
+        Case("LayerNorm", {"axis": 1, "eps": 1e-3}, [real(4, 6, 3), *channels], "n d1* d2"),
         Case("LayerNorm", {"axis": -1, "output_mean_var": "True"}, [real(4, 6), *channels], "n"),
-        Case("InstanceNorm", {}, [real(*image), *channels], "n c"),
-        Case("InstanceNorm", {}, [real(4, 6, 9), *channels], "n c"),
-        Case("GroupNorm", {"num_groups": 3}, [real(*image), positive(3), real(3)], "n g"),
-        Case("GroupNorm", {"num_groups": 6}, [real(*image), positive(6), real(6)], "n g"),
-        Case("GroupNorm", {}, [real(*image), positive(1), real(1)], "n"),
+        Case("InstanceNorm", {}, [real(*image), *channels], "n c h* w*"),
+        Case("InstanceNorm", {}, [real(4, 6, 9), *channels], "n c w*"),
+        Case("GroupNorm", {"num_groups": 3}, [real(*image), positive(3), real(3)], "n g h* w*"),
+        Case("GroupNorm", {"num_groups": 6}, [real(*image), positive(6), real(6)], "n g h* w*"),
+        Case("GroupNorm", {}, [real(*image), positive(1), real(1)], "n c* h* w*"),
         Case("GroupNorm", {"num_groups": 3, "output_mean_var": 1}, [real(*image), positive(3), real(3)], "n g"),
-        Case("L2Normalization", {}, [real(*image)], "n"),
-        Case("L2Normalization", {"mode": "channel"}, [real(*image)], "n h w"),
-        Case("L2Normalization", {"mode": "spatial"}, [real(*image)], "n c"),
+        Case("L2Normalization", {}, [real(*image)], "n c* h* w*"),
+        Case("L2Normalization", {"mode": "channel"}, [real(*image)], "n c* h w"),
+        Case("L2Normalization", {"mode": "spatial"}, [real(*image)], "n c h* w*"),
         Case("LRN", {"nsize": 3}, [real(*image)], "n h w"),
     ]
 
@@ -207,6 +196,11 @@ def elementwise() -> List[Case]:
         Case("relu", {}, [real(7)]),
         Case("_npi_exp", {}, [real()], numpy=True),
         Case("_contrib_div_sqrt_dim", {}, [x], "n d1"),
+        Case("_scatter_elemwise_div", {}, [x, one]),
+        Case("_scatter_minus_scalar", {"scalar": 2}, [x]),
+        Case("_scatter_plus_scalar", {"scalar": 2}, [x]),
+        Case("_grad_add", {}, [x, x], training=False),
+        Case("cast_storage", {"stype": "default"}, [x]),
     ]
 
 
@@ -267,7 +261,17 @@ def broadcast() -> List[Case]:
         Case("_ones", {"shape": "(4, 3)", "ctx": ""}, []),
         Case("_full", {"shape": "(4, 3)", "value": 2}, []),
         Case("_npi_zeros", {"shape": "(4, 3)"}, [], numpy=True),
-        Case("_npi_ones", {"shape": "(4, 3)"}, [], numpy=True),
+        Case("_npi_ones", {"shape": "(4, 3)", "ctx": "cpu(1)"}, [], numpy=True),
+        Case("_zeros_without_dtype", {"shape": "(4, 3)", "dtype": 0}, []),
+        *[Case(f"_npi_{op}", {"M": 5}, [], "", numpy=True) for op in ("blackman", "hamming", "hanning")],
+        Case("_npi_arange", {"start": 1, "stop": 7}, [], "", numpy=True),
+        Case("_npi_eye", {"N": 4}, [], "", numpy=True),
+        Case("_linspace", {"start": 1, "stop": 2, "num": 5}, [], ""),
+        Case("_npi_linspace", {"start": 1, "stop": 2, "num": 5}, [], "", numpy=True),
+        Case("_npi_identity", {"shape": "(3, 3)"}, [], "", numpy=True),
+        Case("_npi_indices", {"dimensions": "(3, 4)"}, [], "", numpy=True),
+        Case("_npi_logspace", {"start": 1, "stop": 2, "num": 5}, [], "", numpy=True),
+        Case("_npi_polyval", {}, [real(4), real(5, 3)], numpy=True),
     ]
 
 
@@ -327,6 +331,7 @@ def reductions() -> List[Case]:
         Case("_npi_mean", {"axis": "1", "keepdims": "True"}, [x], "n d1+ d2", numpy=True),
         Case("_npi_mean", {}, [x], "n+ d1+ d2+", numpy=True),
         Case("_npi_std", {"axis": "0", "ddof": 0}, [x], "d1 d2", training=False, numpy=True),
+        Case("_npi_var", {"axis": "1", "ddof": 1}, [x], "n d2", training=False, numpy=True),
         Case("_npi_var", {"axis": "None"}, [x], "", training=False, numpy=True),
         Case("_np_all", {"axis": "1"}, [index(2, 4, 3, 6)], "n d2", numpy=True),
         Case("_np_any", {"axis": "1"}, [index(2, 4, 3, 6)], "n d2", numpy=True),
@@ -338,9 +343,25 @@ def reductions() -> List[Case]:
         Case("_npi_argmax", {"axis": "0"}, [x], "d1 d2", training=False, numpy=True),
         Case("_npi_argmin", {"axis": "0", "keepdims": "True"}, [x], "d1 d2", training=False, numpy=True),
         Case("argmax_channel", {}, [real(4, 6)], "n", training=False),
+        Case("_npi_average", {"axis": 1, "weighted": "True"}, [x, x], "n d2", numpy=True),
+        Case("_npi_average", {"axis": -2, "weighted": "True"}, [x, positive(3)], "n d2", numpy=True),
+        Case("_npi_average", {"axis": 1, "weighted": "True", "returned": "True"}, [x, x], "n d2", numpy=True),
+        Case("_npi_average", {"axis": 1, "weighted": "True", "returned": 1}, [x, positive(3)], "", numpy=True),
+        Case("_npi_average", {"axis": "None", "weighted": "False", "returned": 1}, [x], "", numpy=True),
+        Case("_npi_average", {"axis": "(0, 1)", "weighted": "False"}, [x], "d2", numpy=True),
+        Case("_npi_percentile", {"axis": 1, "q_scalar": 30}, [x], "n d2", numpy=True),
+        Case("_npi_percentile", {"axis": "(0, -1)", "keepdims": "True", "interpolation": "nearest"},
+             [x, Operand((4,), lambda rng, s: rng.uniform(0, 100, size=s))], "d1 q0", numpy=True),
+        Case("_npi_norm", {"ord": 2, "axis": "(1,)", "keepdims": 0, "flag": 1}, [x], "n d2", numpy=True),
+        Case("_npi_norm", {"ord": 2, "axis": "None", "keepdims": 0, "flag": -2}, [x], "", numpy=True),
+        Case("_npi_norm", {"ord": 2, "axis": "(1, 2)", "keepdims": 1, "flag": 0}, [x], "n", numpy=True),
+        Case("multi_sum_sq", {"num_arrays": 1}, [x], "n+ d1+ d2+", training=False),
     ]
-    cases += [Case(op, {"axis": "(1,)"}, [x], "n d2") for op in ("max", "min", "prod", "nanprod")]
-    cases += [Case(op, {"axis": "1"}, [x], "n d2", numpy=True) for op in ("_np_max", "_np_min", "_np_prod")]
+    cases += [Case(op, {"axis": "(1,)"}, [x], "n d1+ d2") for op in ("max", "min")]
+    cases += [Case(op, {"axis": "(1,)"}, [x], "n d2") for op in ("prod", "nanprod")]
+    cases += [Case(op, {"axis": "1"}, [x], "n d1+ d2", numpy=True) for op in ("_np_max", "_np_min")]
+    cases += [Case("_np_max", {"axis": "None"}, [x], "", numpy=True),
+              Case("_np_prod", {"axis": "1"}, [x], "n d2", numpy=True)]
     return cases
 
 
@@ -379,6 +400,9 @@ def reshapes() -> List[Case]:
         Case("_np_squeeze", {"axis": "None"}, [real(1, 4, 1, 3)], "d1 d3", numpy=True),
         Case("_np_squeeze", {"axis": "None"}, [real(4, 3)], "n d1", numpy=True),
         Case("_np_squeeze", {"axis": "-1"}, [real(4, 3, 1)], "n d1", numpy=True),
+        Case("_np_atleast_1d", {"num_args": 1}, [real(4, 3)], "n d1", numpy=True),
+        Case("_np_atleast_2d", {"num_args": 1}, [real(4)], "n", numpy=True),
+        Case("_np_atleast_3d", {"num_args": 1}, [real(4, 3)], "n d1", numpy=True),
         Case("depth_to_space", {"block_size": 2}, [real(4, 8, 3, 2)], "n h w"),
         Case("space_to_depth", {"block_size": 2}, [real(4, 2, 6, 4)], "n h w"),
     ]
@@ -412,6 +436,7 @@ def joining() -> List[Case]:
         Case("_npi_vstack", two, [real(4, 3), real(2, 3)], "d1", numpy=True),
         Case("_npi_hstack", two, [real(4, 3), real(4, 2)], "n", numpy=True),
         Case("_npi_dstack", two, [real(4, 3, 2), real(4, 3, 1)], "n d1", numpy=True),
+        Case("_npi_column_stack", two, [real(4), real(4, 3)], "n", numpy=True),
         Case("repeat", {"repeats": 2, "axis": 1}, [x]),
         Case("tile", {"reps": "(1, 2, 1)"}, [x], "n d2"),
         Case("tile", {"reps": "(2,)"}, [x], "n d1"),
@@ -442,6 +467,18 @@ def slicing() -> List[Case]:
         Case("SliceChannel", {"num_outputs": 3, "axis": 1, "squeeze_axis": "True"}, [x], "n d2"),
         Case("_split_v2", {"axis": 2, "indices": "(0, 2, 5)"}, [x], "n d1"),
         Case("_split_v2", {"axis": "0", "indices": "[]", "sections": 2, "squeeze_axis": "False"}, [x], "d1 d2"),
+        Case("_npi_hsplit", {"indices": "(0, 2)"}, [x], "n d2", numpy=True),
+        Case("_npi_hsplit", {"indices": "()", "sections": 2}, [real(6)], "", numpy=True),
+        Case("_npi_dsplit", {"indices": "(0, 2)", "axis": 2}, [x], "n d1", numpy=True),
+        Case("_slice_assign", {"begin": "(None, 1)", "end": "(None, 2)"}, [x, real(4, 1, 6)], "n d2", training=False),
+        Case("_slice_assign_scalar", {"begin": "(1,)", "end": "(None,)", "scalar": 3}, [x], "d1 d2", training=False),
+        Case("_npi_insert_scalar", {"int_ind": 1, "axis": 1}, [x, real()], "n d2", training=False, numpy=True),
+        Case("_npi_insert_slice", {"start": 0, "stop": 3, "step": 2, "axis": 1}, [x, real(4, 2, 1)], "n d2",
+             training=False, numpy=True),
+        Case("_npi_insert_slice", {"start": 0, "stop": 3, "step": 2, "axis": -1}, [x, real(1)], "n d1",
+             training=False, numpy=True),
+        Case("_npi_insert_tensor", {"axis": 1}, [x, real(4, 2, 6), index(3, 2, dtype="int64")], "n d2",
+             training=False, numpy=True),
     ]
 
 
@@ -458,18 +495,21 @@ def ordering() -> List[Case]:
         Case("reverse", {"axis": "(0, 2)"}, [x], "d1"),
         Case("_npi_flip", {"axis": "1"}, [x], "n d2", numpy=True),
         Case("_np_roll", {"shift": "(1,)", "axis": "(0,)"}, [x], "d1 d2", numpy=True),
+        Case("_npi_rot90", {"k": 1, "axes": "(0, 2)"}, [x], "d1", numpy=True),
+        Case("_npi_rot90", {"k": 2, "axes": "(0, 1)"}, [x], "d2", numpy=True),
     ]
 
 
 def softmax() -> List[Case]:
     x = real(4, 3, 6)
-    cases = [Case(op, {"axis": 1}, [x], "n d2") for op in ("softmax", "log_softmax", "softmin")]
+    cases = [Case(op, {"axis": 1}, [x], "n d1* d2") for op in ("softmax", "log_softmax", "softmin")]
     return cases + [
-        Case("softmax", {"temperature": 2.0}, [x], "n d1"),
-        Case("log_softmax", {"axis": "-1", "dtype": "float64"}, [x], "n d1"),
+        Case("softmax", {"temperature": 2.0}, [x], "n d1 d2*"),
+        Case("log_softmax", {"axis": "-1", "dtype": "float64"}, [x], "n d1 d2*"),
         Case("softmax", {"use_length": "True", "axis": 2}, [x, length(6, 4, 3, dtype="int32")], "n d1"),
-        Case("SoftmaxActivation", {}, [real(4, 6)], "n"),
-        Case("SoftmaxActivation", {"mode": "channel"}, [real(4, 3, 2, 2)], "n d2 d3"),
+        Case("SoftmaxActivation", {}, [real(4, 6)], "n d1*"),
+        Case("SoftmaxActivation", {}, [real(4, 6, 3)], "n"),
+        Case("SoftmaxActivation", {"mode": "channel"}, [real(4, 3, 2, 2)], "n d1* d2 d3"),
     ]
 
 
@@ -505,6 +545,11 @@ def _stray_index(high: int, *shape: int, dtype: str = "float32") -> Operand:
     return Operand(shape, lambda rng, s: rng.randint(-3, high + 3, size=s), gradient=False, dtype=dtype)
 
 
+def _distinct_places(high: int, *shape: int) -> Operand:
+    """Return indices of which no two columns are equal."""
+    return Operand(shape, lambda rng, s: [rng.permutation(high)[:s[1]] for _ in range(s[0])], gradient=False)
+
+
 def indexing() -> List[Case]:
     return [
         Case("Embedding", {"input_dim": 7, "output_dim": 6}, [index(7, 4), real(7, 6)], "n o v+"),
@@ -526,6 +571,10 @@ def indexing() -> List[Case]:
         Case("one_hot", {"depth": 6, "off_value": 0.1}, [_stray_index(6, 9)], "n v"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 2, 5, dtype="int32")], "d2 i"),
         Case("gather_nd", {}, [real(4, 3, 6), index(3, 1, 5, 2, dtype="int32")], "d1 d2 i i1"),
+        Case("scatter_nd", {"shape": "(4, 5, 6)"}, [real(3, 6), _distinct_places(4, 2, 3)], "d2"),
+        Case("scatter_nd", {"shape": "(4, 5, 6)"}, [real(3, 5, 6), _distinct_places(4, 1, 3)], "d1 d2"),
+        Case("_ravel_multi_index", {"shape": "(5, 6)"}, [index(5, 2, 7)], "n"),
+        Case("_unravel_index", {"shape": "(5, 6)"}, [index(30, 7)], "n"),
     ]
 
 
@@ -579,9 +628,9 @@ def recurrent() -> List[Case]:
 
 FAMILIES = (dense, convolution, pooling, normalization, elementwise, dropout, broadcast, matrix_products, reductions,
             reshapes, permutations, joining, slicing, ordering, softmax, losses, indexing, sequences,
-            attention, recurrent)
+            attention, recurrent, *NUMERIC_FAMILIES)
 
-CASES = [case for family in FAMILIES for case in family()]
+CASES = [case for family in FAMILIES for case in family()] + vision_cases.CASES
 
 # Operators whose gradient spoils a cut along every dim, or whose meaning a cut would change, or that MXNet itself does
 # not run soundly; with the shapes of their outputs.
@@ -604,8 +653,20 @@ UNKNOWN = [
     (Case("Embedding", {"input_dim": 7, "output_dim": 6, "sparse_grad": "True"}, [index(7, 4), real(7, 6)]), [(4, 6)]),
     (Case("CTCLoss", {}, [real(5, 4, 3), index(2, 4, 2)]), [(4,)]),
     (Case("_shuffle", {}, [real(4, 6)]), [(4, 6)]),
-    (Case("_npi_zeros", {"shape": "(4, 6)", "ctx": "gpu(1)"}, []), [(4, 6)]),
+    (Case("_npi_choice", {"a": 5, "size": "(4,)", "replace": "False", "weighted": "False"}, []), [(4,)]),
+    (Case("multi_sum_sq", {"num_arrays": 2}, [real(4, 6), real(3)]), [(2,)]),
+    (Case("_np_atleast_2d", {"num_args": 2}, [real(4), real(3)]), [(1, 4), (1, 3)]),
+    (Case("_np_diag", {}, [real(4, 6)]), [(4,)]),
+    (Case("diag", {}, [real(4)]), [(4, 4)]),
+    (Case("_npi_tril", {}, [real(4)]), [(4, 4)]),
+    (Case("_histogram", {"bin_cnt": 5, "range": "(0, 1)"}, [real(4, 6)]), [(5,), (6,)]),
+    (Case("_npi_insert_scalar", {"int_ind": 1, "axis": 1}, [real(4, 6), real(4)]), [(4, 7)]),
+    (Case("_npi_insert_slice", {"start": 0, "stop": 3, "step": 2, "axis": 1}, [real(4, 6), real(2)]), [(4, 8)]),
+    (Case("cast_storage", {"stype": "row_sparse"}, [real(4, 6)]), [(4, 6)]),
+    (Case("_unravel_index", {"shape": "(5, 6)"}, [real(4, 6)]), [(2, 4, 6)]),
 ]
+
+UNKNOWN += vision_cases.UNKNOWN
 
 # Attributes that a rule reads: one that does not parse makes the operator unknown.
 READ = {
@@ -625,7 +686,25 @@ READ = {
     "_zeros": ("shape",),
     "dot": ("transpose_a", "transpose_b", "forward_stype"),
     "batch_dot": ("transpose_a", "transpose_b", "forward_stype"),
+    "_linalg_gemm": ("transpose_a", "transpose_b", "axis"),
     "_linalg_gemm2": ("transpose_a", "transpose_b", "axis"),
+    "_linalg_syrk": ("transpose",),
+    "_linalg_trmm": ("rightside",),
+    "_linalg_trsm": ("rightside",),
+    "diag": ("axis1", "axis2"),
+    "_random_uniform": ("shape",),
+    "_sample_normal": ("shape",),
+    "_sample_multinomial": ("shape",),
+    "_npi_uniform": ("size",),
+    "_npi_uniform_n": ("size",),
+    "_npi_multinomial": ("size",),
+    "_npi_choice": ("size", "replace"),
+    "_npi_average": ("axis", "weighted"),
+    "_npi_percentile": ("axis", "keepdims"),
+    "_npi_rot90": ("axes",),
+    "_npi_insert_slice": ("axis",),
+    "_slice_assign": ("begin", "end", "step"),
+    "scatter_nd": ("shape",),
     "_npi_tensordot": ("a_axes_summed", "b_axes_summed"),
     "_npi_tensordot_int_axes": ("axes",),
     "_npi_einsum": ("subscripts",),
@@ -672,5 +751,5 @@ READ = {
     "_contrib_arange_like": ("axis", "start", "step", "repeat"),
     "SequenceMask": ("axis", "use_sequence_length"),
     "UpSampling": ("sample_type",),
-    "_contrib_ROIAlign": ("position_sensitive",),
+    **vision_cases.READ,
 }

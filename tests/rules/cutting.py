@@ -25,6 +25,10 @@ Draw = Callable[[np.random.RandomState, Tuple[int, ...]], np.ndarray]
 Range = Tuple[int, int]
 
 
+# How parts are joined, and what changes nothing: by what Rule::joined_by says.
+JOINS = {"": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}
+
+
 @dataclass(frozen=True)
 class Operand:
     """An input of an operator: its shape, how its values are drawn, and whether a gradient is asked for."""
@@ -59,9 +63,9 @@ def length(high: int, *shape: int, dtype: str = "float32") -> Operand:
 class Case:
     """One operator with its attributes and inputs, and what its rule should say.
 
-    ``factors`` names the factors of size 2 and more, separated by spaces; a reduced one has a ``+`` behind its name.
-    None: every dim of the output is a factor. ``numpy`` asks for NumPy's shape semantics. Of a case that draws random
-    numbers (not ``exact``) only the shapes are compared.
+    ``factors`` names the factors of size 2 and more, separated by spaces; a reduced one has a ``+`` behind its name,
+    one over which a statistic is taken a ``*``. None: every dim of the output is a factor. ``numpy`` asks for NumPy's
+    shape semantics. Of a case that draws random numbers (not ``exact``) only the shapes are compared.
     """
 
     op: str
@@ -147,8 +151,8 @@ def parts_of(size: int, parts: int) -> List[Range]:
 
 
 def can_cut(factor: Dict, parts: int) -> bool:
-    """Whether a factor of a rule may be cut into that many parts."""
-    return factor["size"] >= parts and not (factor["even"] and factor["size"] % parts)
+    """Whether a factor of a rule may be cut into that many parts, each computed by the operator itself."""
+    return not factor["statistic"] and factor["size"] >= parts and not (factor["even"] and factor["size"] % parts)
 
 
 def window_rows(window: Dict, out: Range, extent: int) -> Range:
@@ -213,9 +217,10 @@ class Cut:
         """Whether the group is the one that has the addends: the first of every reduced factor that is cut."""
         return all(r[0] == 0 for f, r in group.items() if self.factors[f]["reduced"])
 
-    def counts(self, group: Dict[int, Range]) -> bool:
-        """Whether the group's outputs count: groups that differ in a factor that no output has compute the same."""
-        return all(r[0] == 0 for f, r in group.items() if self.factors[f]["same"])
+    def counts(self, output: int, group: Dict[int, Range]) -> bool:
+        """Whether the group's output counts: groups that differ in a factor that it does not have compute the same."""
+        dims = self.rule["outputs"][output]["dims"]
+        return all(r[0] == 0 for f, r in group.items() if f not in dims and not self.factors[f]["reduced"])
 
     def scale(self, group: Dict[int, Range]) -> float:
         """Return what the group's outputs are multiplied with."""
@@ -223,6 +228,11 @@ class Cut:
         if not self.rule["average"]:
             return 1.0
         return float(np.prod([(end - begin) / self.factors[f]["size"] for f, (begin, end) in reduced.items()]))
+
+    def operator(self, group: Dict[int, Range]) -> str:
+        """Return the operator that a group runs in place of the whole one; empty for the same."""
+        without_addends = "" if self.adds(group) else self.rule["runs_without_addends_as"]
+        return without_addends or self.rule["runs_as"]
 
     def attributes(self, attrs: Dict[str, str], group: Dict[int, Range], outputs: Sequence[Tuple[int, ...]]
                    ) -> Dict[str, str]:
@@ -235,9 +245,12 @@ class Cut:
         for name, start in self.rule["start_attrs"].items():
             begin, _ = group.get(start["factor"], (0, 0))
             local[name] = str(start["first"] + start["step"] * begin)
-        for name, output in self.rule["shape_attrs"].items():
-            local[name] = str(tuple(outputs[output]))
+        for name, part in self.rule["shape_attrs"].items():
+            shape = outputs[part["output"]]
+            local[name] = str(tuple(shape[part["begin"]:len(shape) - part["behind"]]))
         if not self.adds(group):
+            if self.rule["runs_without_addends_as"]:
+                local = {}
             local.update(self.rule["without_addends"])
         return local
 
@@ -289,7 +302,8 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
             heads: Optional[Sequence[np.ndarray]]) -> Result:
     """Run the parts and put their outputs and gradients together."""
     inputs, outputs = cut.rule["inputs"], cut.rule["outputs"]
-    joined = Result([np.zeros(o.shape, "float64") for o in whole.outputs],
+    join, start = JOINS[cut.rule["joined_by"]]
+    joined = Result([np.full(o.shape, start, "float64") for o in whole.outputs],
                     [None if g is None else np.zeros(g.shape, "float64") for g in whole.gradients])
     for group in cut.groups():
         used = [i for i, rule in enumerate(inputs) if cut.adds(group) or not rule["addend"]]
@@ -299,23 +313,28 @@ def run_cut(case: Case, attrs: Dict[str, str], cut: Cut, arrays: Sequence[np.nda
         shapes = [o[r].shape for o, r in zip(whole.outputs, out_regions)]
         local = cut.attributes(attrs, group, shapes)
         scale = cut.scale(group)
-        counts = float(cut.counts(group))  # of groups that compute the same, one is asked for
-        masks = [counts * cut.mask(k, dict(zip(used, tiles)), shape, group) for k, shape in enumerate(shapes)]
+        # Of groups that compute the same, one is asked for.
+        masks = [float(cut.counts(k, group)) * cut.mask(k, dict(zip(used, tiles)), shape, group)
+                 for k, shape in enumerate(shapes)]
         tiles = cut.own_indices(used, tiles, group)
         operands = [case.inputs[i] for i in used]
-        result = run(case, local, tiles, operands, len(outputs), None, cut.rule["runs_as"])
+        op = cut.operator(group)
+        result = run(case, local, tiles, operands, len(outputs), None, op)
         owned = [cut.own_rows(k, regions, group) for k in range(len(outputs))]
         if heads is not None:
+            if cut.rule["joined_by"]:
+                masks = [mask * (made == total[region]) for mask, made, total, region in
+                         zip(masks, result.outputs, whole.outputs, out_regions)]
             own_heads = [np.zeros(o.shape, h.dtype) for o, h in zip(result.outputs, heads)]
             for own_head, own, head, region, mask in zip(own_heads, owned, heads, out_regions, masks):
                 own_head[own] = head[region] * scale * mask
-            result = run(case, local, tiles, operands, len(outputs), own_heads, cut.rule["runs_as"])
+            result = run(case, local, tiles, operands, len(outputs), own_heads, op)
         for total, region, made, own, shape, mask in zip(
             joined.outputs, out_regions, result.outputs, owned, shapes, masks
         ):
             part = made[own]
             assert part.shape == shape, f"a part has shape {part.shape}, its region of the output {shape}"
-            total[region] += part * scale * mask
+            total[region] = join(total[region], part if cut.rule["joined_by"] else part * scale * mask)
         for i, gradient in zip(used, result.gradients):
             if gradient is not None:
                 joined.gradients[i][regions[i]] += gradient
@@ -358,6 +377,9 @@ def check_rule(case: Case, seed: int = 0) -> Dict:
     arrays = draw_inputs(case, seed)
     whole, heads = run_whole(case, attrs, arrays, seed)
     rule = rule_of(case, attrs, [a.shape for a in arrays], [o.shape for o in whole.outputs])
+    if heads is not None:
+        passes = any(g is not None and g.any() for g in whole.gradients)
+        assert not (passes and rule["stops_gradient"]), f"the gradient of {case} is not zero"
     if rule["known"]:
         for cuts in possible_cuts(rule):
             check_cut(case, attrs, rule, cuts, arrays, whole, heads)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.rules.cases import CASES, READ, UNKNOWN
-from tests.rules.cutting import Case, check_rule, draw_inputs, real, rule_of, run, visible_outputs
+from tests.rules.cutting import Case, check_rule, draw_inputs, real, rule_of, run, run_whole, visible_outputs
 
 OWN_GRADIENT = ("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput",
-                "SVMOutput", "MakeLoss", "make_loss")
+                "SVMOutput", "MakeLoss", "make_loss", "IdentityAttachKLSparseReg")
 
 GARBAGE = ("", " ", "garbage", "-1", "99999999999999999999", "9223372036854775807", "-9223372036854775808", "(1", "1)",
            "(,)", "(1, 2, 3, 4, 5, 6, 7, 8, 9)", "((1, 2), (3, 4))", "()", "[None]", "None", "True", "2.5", "(0, 0)",
@@ -40,8 +40,8 @@ def whole_rule(case: Case) -> Dict:
 
 
 def named_factors(rule: Dict) -> List[str]:
-    """Return the names of the factors that can be cut, those of sums with a + behind."""
-    return sorted(f["name"] + ("+" if f["reduced"] else "") for f in rule["factors"] if f["size"] > 1)
+    """Return the names of the factors that can be cut, those of sums with a + behind, those of statistics with a *."""
+    return sorted(f["name"] + "+" * f["reduced"] + "*" * f["statistic"] for f in rule["factors"] if f["size"] > 1)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -66,10 +66,11 @@ def test_what_cannot_be_cut_has_no_rule(case: Case, outputs):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_flags(case: Case):
     rule = whole_rule(case)
-    drops = case.op == "Dropout" and (case.training or case.attrs.get("mode") == "always")
+    drops = (case.training or case.attrs.get("mode") == "always") if case.op == "Dropout" else not case.exact
     assert rule["random"] == (drops or case.op in OWN_GRADIENT)
-    global_average = case.op == "Pooling" and "global_pool" in case.attrs and case.attrs["pool_type"] == "avg"
-    assert rule["average"] == (case.op in ("mean", "_npi_mean") or global_average)
+    pools = case.op in ("Pooling", "Pooling_v1") and "global_pool" in case.attrs
+    global_average = pools and case.attrs["pool_type"] == "avg"
+    assert rule["average"] == (case.op in ("mean", "_npi_mean", "Correlation") or global_average)
     names = [f["name"] for f in rule["factors"]]
     assert len(set(names)) == len(names) and not {"owner", "replicated"} & set(names)
     batch = [f for f, factor in enumerate(rule["factors"]) if factor["batch"]]
@@ -92,6 +93,20 @@ def test_flags(case: Case):
 ], ids=str)
 def test_the_sample_dim_is_the_batch(case: Case):
     assert [f["name"] for f in whole_rule(case)["factors"] if f["batch"]] == ["n"]
+
+
+@pytest.mark.parametrize("op", sorted({case.op for case in CASES if case.training}))
+def test_a_gradient_that_is_always_zero_is_known_to_be(op: str):
+    passes = []
+    for case in (case for case in CASES if case.op == op and case.training):
+        whole, heads = run_whole(case, texts(case), draw_inputs(case, 0), 0)
+        # What is not a floating-point number has no gradient in any operator.
+        if heads is None or any(o.dtype.kind != "f" for o in whole.outputs):
+            return
+        passes.append(any(g is not None and g.any() for g in whole.gradients))
+        if passes[-1]:
+            break
+    assert whole_rule(case)["stops_gradient"] != any(passes)
 
 
 def test_batch_norm_in_training_has_no_batch_factor():

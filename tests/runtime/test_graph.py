@@ -5,10 +5,12 @@ import json
 
 import mxnet as mx
 import numpy as np
+import pytest
 from mxnet.gluon import nn
 
 from soybean_mx import core
-from soybean_mx.graph import describe
+from soybean_mx.graph import InferenceError, describe, is_random
+from tests.rules.cases import CASES
 
 
 class UsedTwice(nn.HybridBlock):
@@ -39,3 +41,17 @@ def test_operators_of_a_block_that_is_used_again_have_names_of_their_own():
     found = [s.bind(mx.cpu(), {n: values[n] for n in s.list_arguments()}).forward()[0].asnumpy()
              for s in (symbol, renamed)]
     np.testing.assert_array_equal(*found)
+
+
+def test_a_shape_that_depends_on_values_is_refused_by_the_operator_s_name():
+    symbol = mx.sym.contrib.boolean_mask(mx.sym.Variable("x") * 2, mx.sym.Variable("mask"), name="chosen") + 1
+    with pytest.raises(InferenceError, match=r"'chosen' \(_contrib_boolean_mask\)"):
+        describe(symbol, {"x": ((4, 3), "float32"), "mask": ((4,), "float32")}, {}, set(), True)
+    with pytest.raises(InferenceError, match="full shapes"):
+        describe(mx.sym.Variable("x") * mx.sym.Variable("w"), {"x": (None, "float32")}, {"w": (None, "float32")}, set(),
+                 True)
+
+
+@pytest.mark.parametrize("op", sorted({case.op for case in CASES if not case.exact and case.op != "Dropout"}))
+def test_operators_that_draw_are_known_as_random(op):
+    assert is_random(json.dumps({"nodes": [{"op": op, "name": "op", "inputs": []}]}), False)

@@ -43,6 +43,8 @@ def table(space: SearchSpace, term: Term) -> Table:
     costs *= scale * term.tensor.itemsize * term.tensor.ways
     if term.source is None:
         return (term.user,), costs.min(axis=0)
+    if term.source == term.user:
+        return (term.user,), costs.diagonal()
     if term.source > term.user:
         return (term.user, term.source), costs.T
     return (term.source, term.user), costs

@@ -191,6 +191,8 @@ def integer_optimum(graph: Dict, devices: int) -> Solution:
         costs = prices(space.cuts, term)
         if term.source is None:
             network.unary[term.user] = network.unary[term.user] + costs[0]
+        elif term.source == term.user:
+            network.unary[term.user] = network.unary[term.user] + costs.diagonal()
         else:
             network.add(term.source, term.user, costs)
     network.reduce()

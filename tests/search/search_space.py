@@ -1,11 +1,11 @@
 """The planner's search space as `core.space` hands it out: what is to be chosen, and what the choices cost together.
 
-    sum over tensors t, uses u:  C(made(t) -> rest(t)) + C(rest(t) -> need(u))
+    sum over tensors t, uses u:  C(made(t) -> rest(t)) + C(rest(t) -> need(u))  +  sum over statistics s:  C(s)
 
 is the least over the choices of all variables: how each operator is cut, how each tensor with several users rests, how
 each result is left. C is twice a conversion where a gradient passes back. Inputs of one operator that need a tensor in
 the same tiling share a conversion. What is used once rests as its user needs it if it is computed, and in the best of
-its tilings if it is a variable of the graph.
+its tilings if it is a variable of the graph. An operator that is cut along what it takes statistics over joins them.
 """
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Tensor(NamedTuple):
 class Term(NamedTuple):
     """A tensor that `user` needs, by its value, in all of some tilings, out of the one that `source` makes.
 
-    Without a source, `made` are all the tilings that it may be in, and it is in the best of them.
+    Without a source, `made` are all the tilings that it may be in, and it is in the best of them. Where `source` is
+    `user`, it is what the operator makes for itself.
     """
 
     tensor: Tensor
@@ -103,6 +104,8 @@ class SearchSpace:
                 ]
         for variable, item in zip(results, space["results"]):
             users.setdefault(tuple(item["tensor"]), {})[variable] = [(t,) for t in self.domains[variable]]
+        for i, variable in operators.items():
+            self._add_statistics(self._nodes[i], variable)
         for entry, needs in sorted(users.items()):
             self._add(entry, operators.get(entry[0]), needs, resting.get(entry))
 
@@ -110,6 +113,16 @@ class SearchSpace:
         self.names.append(name)
         self.domains.append([way for choice in choices for way in self._expand(self.cuts, tuple(choice))])
         return len(self.domains) - 1
+
+    def _add_statistics(self, node: Dict, variable: int) -> None:
+        for item in node["rule"]["statistics"] if node["rule"]["known"] else ():
+            gradient = item["gradient"] and self._nodes[node["inputs"][0][0]]["requires_grad"]
+            tensor = Tensor(tuple(item["shape"]), item["itemsize"], 2 if gradient else 1)
+            made, needed = (
+                [_along(item["dims"], node, way, lambda f, joined=joined: joined if f["statistic"] else REPLICATED)
+                 for way in self.domains[variable]] for joined in (PARTIAL, REPLICATED))
+            if made != needed:
+                self.terms.append(Term(tensor, variable, made, variable, [(t,) for t in needed]))
 
     def _add(
         self, entry: Tuple[int, int], producer: Optional[int], needs: Dict[int, List[Tuple[Tiling, ...]]],
