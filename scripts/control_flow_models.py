@@ -127,7 +127,7 @@ def dynamic_unrolling() -> Example:
 
 def branching(number: float) -> Example:
     """:class:`Branching` with the number."""
-    return Example(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]))
+    return Example(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]), imperative=True)
 
 
 EXAMPLES: Examples = {
@@ -138,5 +138,5 @@ EXAMPLES: Examples = {
     "cond_then": lambda: branching(1),
     "cond_else": lambda: branching(-1),
     "control_flow": lambda: Example(Everything(), together(normal((LENGTH, BATCH, 10)),
-                                                               lambda rs: [mx.nd.array([1.0])])),
+                                                           lambda rs: [mx.nd.array([1.0])]), imperative=True),
 }

@@ -69,7 +69,8 @@ EXAMPLES: Examples = {
 
 def sample(make: Callable[[], Example]) -> SampleModel:
     """The sample model of an example: a new network at every call."""
-    return SampleModel(lambda: make().net, lambda rs: make().inputs(rs), make().dtype)
+    example = make()
+    return SampleModel(lambda: make().net, example.inputs, example.dtype, example.imperative)
 
 
 MODELS: Dict[str, Callable[[], SampleModel]] = {name: partial(sample, make) for name, make in EXAMPLES.items()}

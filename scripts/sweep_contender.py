@@ -340,7 +340,8 @@ def serial_run(sample: SampleModel, inputs: Sequence[mx.nd.NDArray], dtype: str,
     """Train with plain MXNet on one device; the run, and the parameters that it began with."""
     net = build(sample, inputs, dtype, initial)
     begun = {name: parameter.data().asnumpy() for name, parameter in parameters_of(net).items()}
-    net.hybridize()
+    if not sample.imperative:
+        net.hybridize()
     return train(net, inputs, learning_rate), begun
 
 
