@@ -4,7 +4,7 @@ from __future__ import annotations
 import mxnet as mx
 from mxnet.gluon import HybridBlock, contrib, nn, rnn
 
-from sample_blocks import Calling, Example, Examples, normal, together
+from sample_blocks import Calling, Example, Examples, normal, sequential, together
 
 BATCH, LENGTH, UNITS = 8, 5, 6
 
@@ -15,9 +15,11 @@ class _Weighted(HybridBlock):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.first = nn.Dense(UNITS, in_units=10, flatten=False, activation="tanh")
+            self.first = sequential(nn.Dense(12, in_units=10, flatten=False, activation="tanh"),
+                                    nn.Dense(UNITS, in_units=12, flatten=False, activation="tanh"))
             self.weight = self.params.get("weight", shape=(UNITS, UNITS))
-            self.last = nn.Dense(4, in_units=UNITS, flatten=False)
+            self.last = sequential(nn.Dense(12, in_units=UNITS, flatten=False, activation="tanh"),
+                                   nn.Dense(4, in_units=12, flatten=False))
 
 
 def _first(F, x):

@@ -111,7 +111,7 @@ def deformable() -> Example:
 
 
 def loss(function: gluon.loss.Loss, draws: Inputs, trained: int = 1, features: int = 6,
-         activation: Optional[str] = None) -> Example:
+         activation: Optional[str] = None, dtype: Optional[str] = None) -> Example:
     """A loss on what a dense layer makes of the first inputs; the others are handed on as they are.
 
     Parameters
@@ -126,13 +126,15 @@ def loss(function: gluon.loss.Loss, draws: Inputs, trained: int = 1, features: i
         What it makes of each vector.
     activation : str, optional
         Of the dense layer.
+    dtype : str, optional
+        As of SampleModel.
     """
     def forward(F, children, *inputs):
         made = [children["dense"](x) for x in inputs[:trained]]
         return children["loss"](*made, *inputs[trained:])
 
     return Example(Calling(forward, dense=nn.Dense(features, flatten=False, activation=activation), loss=function),
-                   draws)
+                   draws, dtype)
 
 
 def signs(*shape: int) -> Inputs:
@@ -176,10 +178,10 @@ _LOSSES: Examples = {
     "softmax_ce_axis": lambda: loss(gluon.loss.SoftmaxCELoss(axis=1), together(
         normal((BATCH, 4, 10)), tokens(4, (BATCH, 6), dtype="float32")), activation="tanh"),
     "kl_div": lambda: loss(gluon.loss.KLDivLoss(from_logits=False), together(_X, probabilities(BATCH, 6))),
-    "ctc": lambda: loss(gluon.loss.CTCLoss(), _SEQUENCES),
-    "ctc_lengths": lambda: loss(gluon.loss.CTCLoss(), together(_SEQUENCES, ctc_lengths)),
+    "ctc": lambda: loss(gluon.loss.CTCLoss(), _SEQUENCES, dtype="float32"),
+    "ctc_lengths": lambda: loss(gluon.loss.CTCLoss(), together(_SEQUENCES, ctc_lengths), dtype="float32"),
     "ctc_time_first": lambda: loss(gluon.loss.CTCLoss(layout="TNC", label_layout="TN"), together(
-        normal((9, BATCH, 7)), tokens(5, (3, BATCH), dtype="float32"))),
+        normal((9, BATCH, 7)), tokens(5, (3, BATCH), dtype="float32")), dtype="float32"),
     "huber": lambda: loss(gluon.loss.HuberLoss(rho=0.5), together(_X, normal((BATCH, 6)))),
     "hinge": lambda: loss(gluon.loss.HingeLoss(), together(_X, signs(BATCH, 6))),
     "squared_hinge": lambda: loss(gluon.loss.SquaredHingeLoss(margin=2), together(_X, signs(BATCH, 6))),

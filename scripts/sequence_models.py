@@ -14,6 +14,7 @@ import control_flow_models
 import gluonnlp_models
 import language_models
 import layer_models
+import numpy_models
 import recurrent_models
 from sample_blocks import Example, Examples, together, tokens
 from sample_model import SampleModel
@@ -63,6 +64,7 @@ EXAMPLES: Examples = {
     **recurrent_models.EXAMPLES,
     **layer_models.EXAMPLES,
     **control_flow_models.EXAMPLES,
+    **numpy_models.EXAMPLES,
     **gluonnlp_models.EXAMPLES,
 }
 
