@@ -33,7 +33,7 @@ def _zero(F, x):
 
 
 def _positive(F, number):
-    """Whether a number is above 0; of the type that MXNet takes for conditions."""
+    """Whether a number is above 0; in single precision, which alone MXNet takes for the condition of a branch."""
     return F.cast(number > 0, dtype="float32")
 
 
@@ -129,7 +129,8 @@ def dynamic_unrolling() -> Example:
 
 def branching(number: float) -> Example:
     """:class:`Branching` with the number."""
-    return Example(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]), imperative=True)
+    return Example(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]), "float32",
+                   imperative=True)
 
 
 EXAMPLES: Examples = {
@@ -139,6 +140,6 @@ EXAMPLES: Examples = {
     "while_loop": lambda: Example(Iterating(), normal((BATCH, 10))),
     "cond_then": lambda: branching(1),
     "cond_else": lambda: branching(-1),
-    "control_flow": lambda: Example(Everything(), together(normal((LENGTH, BATCH, 10)),
-                                                           lambda rs: [mx.nd.array([1.0])]), imperative=True),
+    "control_flow": lambda: Example(Everything(), together(
+        normal((LENGTH, BATCH, 10)), lambda rs: [mx.nd.array([1.0])]), "float32", imperative=True),
 }

@@ -38,7 +38,8 @@ def normal(*shape: int) -> Inputs:
 
 def of(*blocks: HybridBlock, sample: Sequence[int]) -> Example:
     """The blocks one after the other, on samples of that shape."""
-    return Example(sequential(*blocks), normal(BATCH, *sample))
+    # Of another type, parameters cannot be drawn in this mode.
+    return Example(sequential(*blocks), normal(BATCH, *sample), "float32")
 
 
 def dense() -> Example:

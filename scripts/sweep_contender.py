@@ -120,7 +120,8 @@ def build(sample: SampleModel, inputs: Sequence[mx.nd.NDArray], dtype: str, init
             finish_initialisation(net, inputs)
     if initial is not None:
         for name, parameter in parameters_of(net).items():
-            parameter.set_data(mx.nd.array(initial[name], dtype=parameter.dtype))
+            value = mx.nd.array(initial[name], dtype=parameter.dtype)
+            parameter.set_data(value.as_np_ndarray() if mx.util.is_np_array() else value)
     return net
 
 
