@@ -74,39 +74,36 @@ class Family:
     dtype: Optional[str] = None  # see SampleModel
 
 
-_CROP = {"crop_size": 64, "base_size": 64}
+_CROP = {"crop_size": 32, "base_size": 32}
 _RCNN = {"per_device_batch_size": 2}
-_FEW_REGIONS = {"num_sample": 8, "rpn_train_pre_nms": 64, "rpn_train_post_nms": 16, "max_num_gt": OBJECTS}
+_FEW_REGIONS = {"num_sample": 4, "rpn_train_pre_nms": 64, "rpn_train_post_nms": 16, "max_num_gt": OBJECTS}
 _CLASSES = {"classes": ["bird", "cat"]}
 
 FAMILIES: Tuple[Family, ...] = (
-    Family(r"^custom_.*rcnn", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
-    Family(r"rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
+    Family(r"^custom_.*rcnn|rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
     Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2),
-    Family(r"^yolo3.*custom", (3, 64, 64), _CLASSES, partial(images_with_grids, 2)),
-    Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80)),
-    Family(r"^yolo3", (3, 64, 64), {}, partial(images_with_grids, 20)),
-    Family(r"^ssd_300_vgg.*custom", (3, 300, 300), _CLASSES, images, 2),
-    Family(r"^ssd_300_vgg", (3, 300, 300), {}, images, 2),
-    Family(r"^ssd_.*custom", (3, 128, 128), _CLASSES),
-    Family(r"^ssd", (3, 128, 128)),
-    Family(r"^center_net", (3, 64, 64)),
-    Family(r"^(fcn|psp|deeplab|icnet|danet|fastscnn)|^hrnet.*_s$", (3, 64, 64), _CROP),
+    Family(r"^yolo3.*custom", (3, 32, 32), _CLASSES, partial(images_with_grids, 2)),
+    Family(r"^yolo3.*coco", (3, 32, 32), {}, partial(images_with_grids, 80)),
+    Family(r"^yolo3", (3, 32, 32), {}, partial(images_with_grids, 20)),
+    Family(r"^ssd_300_vgg.*custom", (3, 300, 300), _CLASSES, images, 1),
+    Family(r"^ssd_300_vgg", (3, 300, 300), {}, images, 1),
+    Family(r"^ssd_.*vgg.*custom", (3, 128, 128), _CLASSES, images, 4),
+    Family(r"^ssd_.*vgg", (3, 128, 128), {}, images, 4),
+    Family(r"^ssd_.*custom", (3, 64, 64), _CLASSES),
+    Family(r"^ssd", (3, 64, 64)),
+    Family(r"^(fcn|psp|deeplab|icnet|danet|fastscnn)|^hrnet.*_s$", (3, 32, 32), _CROP),
     Family(r"^monodepth2.*posenet", (6, 64, 64)),
-    Family(r"^monodepth2", (3, 64, 64)),
-    Family(r"^(simple_pose|mobile_pose|alpha_pose)", (3, 64, 64)),
+    Family(r"^(monodepth2|alexnet|squeezenet|residualattention|hrnet)", (3, 64, 64)),
     Family(r"cifar", (3, 32, 32)),
-    Family(r"inception_?v3_(ucf|hmdb|kinetics|sthsth)", (3, 299, 299), {}, images, 2),
-    Family(r"^i3d_inceptionv3", (3, 16, 128, 128), {}, images, 2),
-    Family(r"^(c3d|p3d|r2plus1d|i3d)", (3, 16, 64, 64), {}, images, 4),
-    Family(r"^slowfast", (3, 36, 64, 64), {}, images, 4),
+    Family(r"^i3d_inceptionv3", (3, 8, 128, 128), {}, images, 2),
+    Family(r"^c3d", (3, 16, 112, 112), {}, images, 1),
+    Family(r"^(p3d|r2plus1d|i3d)", (3, 16, 32, 32), {}, images, 4),
+    Family(r"^slowfast", (3, 36, 32, 32), {}, images, 4),
     Family(r"^siamrpn", (3, 127, 127), {"bz": 2, "is_train": True}, template_and_search, 2),
     Family(r"inception_?v3", (3, 299, 299), {}, images, 2),
     Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 2),
     Family(r"^xception", (3, 96, 96), {}, images, 4),
-    Family(r"^alexnet|^squeezenet|residualattention|^hrnet", (3, 64, 64)),
-    Family(r"_(ucf101|hmdb51|kinetics400|sthsthv2|custom)$", (3, 64, 64)),
-    Family(r"", (3, 32, 32)),
+    Family(r"", (3, 48, 48)),
 )
 
 
@@ -154,7 +151,9 @@ def _gluoncv(name: str, **options: Any) -> mx.gluon.Block:
     with few_regions():
         for without in ({"pretrained": False, "pretrained_base": False}, {"pretrained": False}):
             try:
-                return model_zoo.get_model(name, **options, **without)
+                net = model_zoo.get_model(name, **options, **without)
+                getattr(net, "target_generator", None)  # a part of R-CNN that is made when it is first asked for
+                return net
             except (TypeError, ValueError) as error:
                 failure = error
                 if "pretrained_base" not in str(error):

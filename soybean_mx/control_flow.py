@@ -33,13 +33,14 @@ Json = Dict[str, Any]
 Entry = Tuple[int, int]  # a node's position and one of its outputs
 
 _VERSION = 10901
+_LOOPS_AND_BRANCHES = ("_foreach", "_while_loop", "_cond")  # oneDNN's fused operators have graphs inside, too
 # Behind these MXNet infers no shapes.
 _OF_UNKNOWN_SHAPE = ("_cond", "_while_loop")
 
 
 def has_bodies(graph: Json) -> bool:
     """Whether a symbol's JSON contains loops or branches."""
-    return any(node.get("subgraphs") for node in graph["nodes"])
+    return any(node["op"] in _LOOPS_AND_BRANCHES for node in graph["nodes"])
 
 
 def hides_shapes(graph: Json) -> bool:
@@ -154,7 +155,7 @@ def _with_handed_on(graph: Json, types: Mapping[str, Any]) -> Json:
         given = [type_of[entry[0], entry[1]] for entry in node["inputs"]]
         for entry in node["inputs"]:
             _shift(entry, shifts)
-        if not node.get("subgraphs"):
+        if node["op"] not in _LOOPS_AND_BRANCHES:
             continue
         for body, positions in zip(node["subgraphs"], _positions(node)):
             names = _load(body).list_inputs()

@@ -32,7 +32,6 @@ class Reason(enum.Enum):
     SHAPE = ("the result's shape depends on the values", True)
     WHOLE = ("each part of the result needs all of the operands", True)
     MIXED = ("its results are not alike: what sums up one of them does not sum up another", True)
-    NUMBERED = ("the result numbers samples, which a part would count from its own beginning", True)
     ONE_DRAW = ("one random number is drawn for the whole result", True)
     WRONG_IN_PARTS = ("MXNet goes wrong on parts of it (docs/mxnet_bugs.md)", True)
     GPU_ONLY = ("computed on GPUs only", True)
@@ -56,12 +55,11 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
         "_contrib_boolean_mask", "_npi_bincount", "_npi_delete", "_npi_unique", "_npx_nonzero",
     ),
     Reason.WHOLE: (
-        "_contrib_Proposal", "_contrib_allclose", "_np_diag", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d",
+        "_contrib_allclose", "_np_diag", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d",
         "_npi_share_memory", "_npi_tensorinv", "_npi_tensorsolve", "_npx_constraint_check", "_shuffle", "all_finite",
         "multi_all_finite", "shape_array", "size_array",
     ),
     Reason.MIXED: ("_histogram",),
-    Reason.NUMBERED: ("_contrib_MultiProposal",),
     Reason.ONE_DRAW: (
         "_image_random_brightness", "_image_random_color_jitter", "_image_random_contrast",
         "_image_random_flip_left_right", "_image_random_flip_top_bottom", "_image_random_hue", "_image_random_lighting",

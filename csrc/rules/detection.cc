@@ -107,6 +107,16 @@ Rule multibox_target_rule(const OperatorView& op) { return has_operands(op, 3, 3
 // probabilities[n, classes, a] offsets[n, 4 * a] anchors[1, a, 4] -> out[n, a, 6]
 Rule multibox_detection_rule(const OperatorView& op) { return has_operands(op, 3, 1) ? sample_rule(op, 2) : Rule(); }
 
+// Regions of all images in one tensor, each with its image's number, which a part would
+// count from its own beginning.
+Rule proposal_rule(const OperatorView& op) {
+  if (op.inputs.size() != 3 || op.outputs.empty()) return Rule();
+  RuleBuilder rule(op);
+  for (const TensorType& input : op.inputs) rule.input(Dims(input.shape.size(), kWhole));
+  for (const TensorType& output : op.outputs) rule.output(Dims(output.shape.size(), kWhole));
+  return rule.build();
+}
+
 // data[n, c * block, h, w] rois[r, ...] -> out[r, c, ph, pw]. A region names its image
 // by number. Where pooling is position-sensitive, a channel of the output is made of a
 // block of the data's.
@@ -150,6 +160,7 @@ void register_detection_rules(RuleRegistry* registry) {
   (*registry)["_contrib_MultiBoxPrior"] = multibox_prior_rule;
   (*registry)["_contrib_MultiBoxTarget"] = multibox_target_rule;
   (*registry)["_contrib_MultiBoxDetection"] = multibox_detection_rule;
+  for (const char* name : {"_contrib_Proposal", "_contrib_MultiProposal"}) (*registry)[name] = proposal_rule;
   for (const char* name : {"ROIPooling", "_contrib_ROIAlign", "_contrib_RROIAlign", "_contrib_PSROIPooling"}) {
     (*registry)[name] = roi_rule;
   }

@@ -6,8 +6,8 @@ Expected: the gradient is added to what is there: 1 + 1 = 2.
 
 Seen: the library's operator is told nothing, and overwrites: 1.
 
-How the project avoids it: gradients of its own operators never go straight to a variable or a tensor with other users, but
-through an identity (``has_backward_node``, csrc/rules/gradient.cc).
+How the project avoids it: gradients of its own operators never go straight to a variable or a tensor with other
+users, but through an identity (``has_backward_node``, csrc/rules/gradient.cc).
 """
 import json
 

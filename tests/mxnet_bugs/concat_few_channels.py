@@ -4,8 +4,8 @@ What: ``concat`` of 4 + 4 channels, each made by a convolution, that another con
 
 Expected: gradients.
 
-Seen: oneDNN keeps the gradient in blocks of 8 or 16 channels and cannot take 4 out of one: a floating point exception ends
-the process (for 12 + 12 channels: "could not construct a sub-memory").
+Seen: oneDNN keeps the gradient in blocks of 8 or 16 channels and cannot take 4 out of one: a floating point exception
+ends the process (for 12 + 12 channels: "could not construct a sub-memory").
 
 How the project avoids it: joins run as ``_npi_concatenate``, which has no oneDNN form (csrc/rules/joining.cc).
 """

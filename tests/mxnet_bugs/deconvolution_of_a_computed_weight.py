@@ -6,8 +6,8 @@ Expected: the same as ``Deconvolution(x, w)``.
 
 Seen: "could not execute a primitive" of oneDNN.
 
-How the project avoids it: its weight stays a variable, so that a deconvolution of two dims in single precision is computed
-whole (``takes_variable_only``, csrc/rules/convolution.cc).
+How the project avoids it: its weight stays a variable, so that a deconvolution of two dims in single precision is
+computed whole (``takes_variable_only``, csrc/rules/convolution.cc).
 """
 import sys
 

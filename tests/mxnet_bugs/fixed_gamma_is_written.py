@@ -4,11 +4,11 @@ What: ``BatchNorm(..., fix_gamma=True)``, the operator's default, with a gamma o
 
 Expected: gamma counts as 1, and stays what it is: it is an input.
 
-Seen: in every forward pass, be it outside of training, the array that holds gamma is filled with 1, though MXNet's engine
-was told that it is only read. Weight decay takes it away from 1 between two passes.
+Seen: in every forward pass, be it outside of training, the array that holds gamma is filled with 1, though MXNet's
+engine was told that it is only read. Weight decay takes it away from 1 between two passes.
 
-How the project avoids it: where several devices hold gamma, or copies of it, which of them is written would depend on the
-plan. The runtime fills all tiles of such a gamma with 1 before each forward pass (``fixed_scales`` in
+How the project avoids it: where several devices hold gamma, or copies of it, which of them is written would depend on
+the plan. The runtime fills all tiles of such a gamma with 1 before each forward pass (``fixed_scales`` in
 soybean_mx/graph.py), so that they are what one device leaves.
 """
 import mxnet as mx

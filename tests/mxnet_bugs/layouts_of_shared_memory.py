@@ -4,12 +4,13 @@ What: an executor over several CPU contexts (``group2ctx``) of convolutions, in 
 
 Expected: gradients as on one context.
 
-Seen: oneDNN's layout of the tensor that had the memory before is believed by MXNet's copy between contexts: a failed check
-of a reshape (VGG-16), "could not create a primitive descriptor for a sum primitive" (ResNet-50), or wrong numbers, or a
-segmentation fault (AlexNet). ``NNVM_EXEC_MATCH_RANGE=0``, where no tensors share memory, avoids it at the price of memory.
+Seen: oneDNN's layout of the tensor that had the memory before is believed by MXNet's copy between contexts: a failed
+check of a reshape (VGG-16), "could not create a primitive descriptor for a sum primitive" (ResNet-50), or wrong
+numbers, or a segmentation fault (AlexNet). ``NNVM_EXEC_MATCH_RANGE=0``, where no tensors share memory, avoids it at
+the price of memory.
 
-How the project avoids it: a library in front of MXNet makes the array forget the layout first (csrc/copies), tried out at the
-first bind; where it is not in force, tensors share no memory.
+How the project avoids it: a library in front of MXNet makes the array forget the layout first (csrc/copies), tried
+out at the first bind; where it is not in force, tensors share no memory.
 """
 import json
 

@@ -4,8 +4,8 @@ What: a tensor that many operators use, on one context (here) or on several.
 
 Expected: its gradient is the sum of all users'.
 
-Seen: from 8 users on (``MXNET_EXEC_INPLACE_GRAD_SUM_CAP``) MXNet adds them one by one in place, and some are lost; across
-contexts nearly always, on one context now and then. No error is reported. (Issue 10455 of apache/mxnet.)
+Seen: from 8 users on (``MXNET_EXEC_INPLACE_GRAD_SUM_CAP``) MXNet adds them one by one in place, and some are lost;
+across contexts nearly always, on one context now and then. No error is reported. (Issue 10455 of apache/mxnet.)
 
 How the project avoids it: the lowering gives no tensor more than 4 users (csrc/lower/parallel_graph.cc), and a bound
 executor with such a chain of sums is refused (soybean_mx/executor.py).

@@ -1,13 +1,14 @@
 """A computed state of an operator, and a copy from another context before it.
 
-What: BatchNorm whose moving mean and variance are computed in the graph (from its JSON), where a node before them takes
-something from another context, be it by a control dependency.
+What: BatchNorm whose moving mean and variance are computed in the graph (from its JSON), where a node before them
+takes something from another context, be it by a control dependency.
 
 Expected: that it binds; the copy is not the state.
 
 Seen: "mutable state cannot go across device". Without the dependency it binds.
 
-How the project avoids it: operators that make states have no inputs and come first of all (csrc/lower/parallel_graph.cc).
+How the project avoids it: operators that make states have no inputs and come first of all
+(csrc/lower/parallel_graph.cc).
 """
 import json
 import sys

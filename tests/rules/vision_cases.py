@@ -110,6 +110,11 @@ def detection() -> List[Case]:
                                          "minimum_negative_samples": 1}, [anchors, _labels(4, 3), real(4, 4, 7)], "n"),
         Case("_contrib_MultiBoxDetection", {"nms_topk": 5, "threshold": 0.3},
              [positive(4, 3, 7), real(4, 28), anchors], "n", training=False),
+        *[Case(f"_contrib_{name}Proposal", {"rpn_pre_nms_top_n": 12, "rpn_post_nms_top_n": 4, "rpn_min_size": 1,
+                                            "output_score": "True"},
+               [_fixed(x) for x in (positive(n, 24, 2, 2), real(n, 48, 2, 2), Operand(
+                   (n, 3), lambda rng, s: np.full(s, [32, 32, 1])))], "", training=False)
+          for name, n in (("", 1), ("Multi", 2))],
         Case("ROIPooling", {"pooled_size": "(2, 2)", "spatial_scale": 1.0}, [real(2, 3, 6, 6), _regions(5, 2)], "r c"),
         Case("_contrib_ROIAlign", {"pooled_size": "(2, 2)", "spatial_scale": 1.0}, [real(2, 3, 6, 6), _regions(5, 2)],
              "r c"),
@@ -290,13 +295,11 @@ UNKNOWN = [
     # The range is measured on what is given.
     (Case("_contrib_quantize_v2", {}, [real(4, 6)]), [(4, 6), (1,), (1,)]),
     (Case("_contrib_requantize", {}, [real(4, 6), real(1), real(1)]), [(4, 6), (1,), (1,)]),
-    (Case("_contrib_Proposal", {"rpn_pre_nms_top_n": 12, "rpn_post_nms_top_n": 4},
-          [positive(1, 24, 2, 2), real(1, 48, 2, 2), real(1, 3)]), [(4, 5)]),
     # MXNet writes the gradient of what a size is taken from beyond its end.
     (Case("_contrib_BilinearResize2D", {"mode": "like"}, [real(4, 3, 6, 5), real(2, 3, 4, 9)]), [(4, 3, 4, 9)]),
-    # A region names its image by number.
-    (Case("_contrib_MultiProposal", {"rpn_pre_nms_top_n": 12, "rpn_post_nms_top_n": 4},
-          [positive(2, 24, 2, 2), real(2, 48, 2, 2), real(2, 3)]), [(8, 5)]),
+    # One number is drawn for all that they are given.
+    (Case("_image_random_brightness", {"min_factor": 0.5, "max_factor": 1.5}, [real(6, 5, 3)]), [(6, 5, 3)]),
+    (Case("_image_random_flip_left_right", {}, [real(6, 5, 3)]), [(6, 5, 3)]),
 ]
 
 READ = {
