@@ -1,11 +1,14 @@
 """Gradients of ``contrib.cond`` in a hybridized block.
 
 What: two branches that use the same computed tensor, which is so two inputs of the operator.
+
 Expected: the same gradient in every step.
+
 Seen: the gradient of an input that the branch not taken uses is not written. What was in its memory is added to that of
 the other: from the second step on the gradient is wrong. ``contrib.while_loop`` leaves gradients unwritten where it has
 no iteration.
-The project avoids it: both branches use every input, and what a loop only reads becomes a variable that it hands on
+
+How the project avoids it: both branches use every input, and what a loop only reads becomes a variable that it hands on
 (``soybean_mx/control_flow.py``).
 """
 import mxnet as mx

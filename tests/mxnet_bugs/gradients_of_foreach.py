@@ -1,11 +1,14 @@
 """Gradients of ``contrib.foreach`` in a hybridized block.
 
 What: a loop whose body hands a gradient on as it is (that of ``a + b`` for ``b``).
+
 Expected: the gradients of the same block that is not hybridized, where the loop runs in Python.
+
 Seen: each iteration is to add to the gradient of what all of them read; where that gradient is at the same time one of
 another tensor, both are added up in the same memory, and what comes behind is too large. For other bodies the backward
 pass fails (``storage_type_num_unknown_nodes``).
-The project avoids it: each input of a body gets a second use, so that its gradient is a sum of its own
+
+How the project avoids it: each input of a body gets a second use, so that its gradient is a sum of its own
 (``soybean_mx/control_flow.py``).
 """
 import mxnet as mx

@@ -2,10 +2,13 @@
 
 What: the second input of SequenceMask, SequenceLast, SequenceReverse, CTCLoss, SoftmaxOutput, SVMOutput, the regression
 outputs, boolean_mask and index_copy, where it is computed from something that is trained.
+
 Expected: 0.
+
 Seen: it is not written; what was in the memory is added to the gradients of the other uses. Embedding and
 softmax_cross_entropy refuse instead ("Embedding layer doesn't support calculate data gradient").
-The project avoids it: such inputs are given to the operator behind a BlockGrad (``has_gradient``,
+
+How the project avoids it: such inputs are given to the operator behind a BlockGrad (``has_gradient``,
 csrc/rules/gradient.cc).
 """
 import mxnet as mx
