@@ -47,7 +47,7 @@ $(INSTALLED): $(REQUIREMENTS)
 	test "$$($(VENV)/bin/python -c '$(PRINT_VERSION)' 2>/dev/null)" = $(VERSION) || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) setuptools cmake
 	$(PIP) mxnet numpy -r requirements/development.txt
-	$(PIP) --no-deps -r requirements/zoo.txt
+	$(PIP) --no-deps --use-pep517 -r requirements/zoo.txt
 	$(PIP) --no-build-isolation --editable .
 	touch $@
 

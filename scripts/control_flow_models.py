@@ -4,7 +4,7 @@ from __future__ import annotations
 import mxnet as mx
 from mxnet.gluon import HybridBlock, contrib, nn, rnn
 
-from sample_blocks import Calling, Example, Examples, normal, together
+from sample_blocks import Calling, Example, Examples, normal, sequential, together
 
 BATCH, LENGTH, UNITS = 8, 5, 6
 
@@ -15,9 +15,11 @@ class _Weighted(HybridBlock):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.first = nn.Dense(UNITS, in_units=10, flatten=False, activation="tanh")
+            self.first = sequential(nn.Dense(12, in_units=10, flatten=False, activation="tanh"),
+                                    nn.Dense(UNITS, in_units=12, flatten=False, activation="tanh"))
             self.weight = self.params.get("weight", shape=(UNITS, UNITS))
-            self.last = nn.Dense(4, in_units=UNITS, flatten=False)
+            self.last = sequential(nn.Dense(12, in_units=UNITS, flatten=False, activation="tanh"),
+                                   nn.Dense(4, in_units=12, flatten=False))
 
 
 def _first(F, x):
@@ -31,7 +33,7 @@ def _zero(F, x):
 
 
 def _positive(F, number):
-    """Whether a number is above 0; of the type that MXNet takes for conditions."""
+    """Whether a number is above 0; in single precision, which alone MXNet takes for the condition of a branch."""
     return F.cast(number > 0, dtype="float32")
 
 
@@ -127,7 +129,8 @@ def dynamic_unrolling() -> Example:
 
 def branching(number: float) -> Example:
     """:class:`Branching` with the number."""
-    return Example(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]))
+    return Example(Branching(), together(normal((BATCH, 10)), lambda rs: [mx.nd.array([number])]), "float32",
+                   imperative=True)
 
 
 EXAMPLES: Examples = {
@@ -137,6 +140,6 @@ EXAMPLES: Examples = {
     "while_loop": lambda: Example(Iterating(), normal((BATCH, 10))),
     "cond_then": lambda: branching(1),
     "cond_else": lambda: branching(-1),
-    "control_flow": lambda: Example(Everything(), together(normal((LENGTH, BATCH, 10)),
-                                                               lambda rs: [mx.nd.array([1.0])])),
+    "control_flow": lambda: Example(Everything(), together(
+        normal((LENGTH, BATCH, 10)), lambda rs: [mx.nd.array([1.0])]), "float32", imperative=True),
 }

@@ -29,6 +29,13 @@ def _encoder(layers: int):
                        output_attention=False, output_all_encodings=False)
 
 
+def _called(net) -> Calling:
+    """A block around one that takes other arguments than its ``hybrid_forward``."""
+    return Calling(lambda F, children, *inputs: children["net"](*inputs), net=net)
+
+
+# The type of the interleaved operators of attention.
+_INTERLEAVED = "float32"
 _WORDS = tokens(VOCABULARY, (BATCH, LENGTH))
 _SEGMENTS = tokens(2, (BATCH, LENGTH))
 _MASKED = tokens(2, (BATCH, 2))
@@ -39,7 +46,7 @@ def bert() -> Example:
     from gluonnlp.model import BERTModel
 
     net = BERTModel(_encoder(2), vocab_size=VOCABULARY, token_type_vocab_size=2, units=UNITS, embed_size=UNITS)
-    return Example(net, together(_WORDS, _SEGMENTS, lengths, _MASKED))
+    return Example(net, together(_WORDS, _SEGMENTS, lengths, _MASKED), _INTERLEAVED)
 
 
 def bert_classifier() -> Example:
@@ -48,7 +55,8 @@ def bert_classifier() -> Example:
 
     net = BERTModel(_encoder(2), vocab_size=VOCABULARY, token_type_vocab_size=2, units=UNITS, embed_size=UNITS,
                     use_classifier=False, use_decoder=False)
-    return Example(BERTClassifier(net, num_classes=3), together(_WORDS, _SEGMENTS, lengths))
+    return Example(BERTClassifier(net, num_classes=3), together(_WORDS, _SEGMENTS, lengths),
+                   _INTERLEAVED)
 
 
 def roberta() -> Example:
@@ -56,15 +64,15 @@ def roberta() -> Example:
     from gluonnlp.model import RoBERTaModel
 
     net = RoBERTaModel(_encoder(2), vocab_size=VOCABULARY, units=UNITS, embed_size=UNITS)
-    return Example(net, together(_WORDS, lengths, _MASKED))
+    return Example(_called(net), together(_WORDS, lengths, _MASKED), _INTERLEAVED)
 
 
 def distilbert() -> Example:
     """DistilBERT."""
     from gluonnlp.model import DistilBERTModel
 
-    return Example(DistilBERTModel(_encoder(1), vocab_size=VOCABULARY, units=UNITS, embed_size=UNITS),
-                   together(_WORDS, lengths))
+    net = DistilBERTModel(_encoder(1), vocab_size=VOCABULARY, units=UNITS, embed_size=UNITS)
+    return Example(_called(net), together(_WORDS, lengths), _INTERLEAVED)
 
 
 def transformer() -> Example:
@@ -84,8 +92,8 @@ def transformer() -> Example:
 
 
 def standard_rnn(mode: str) -> Example:
-    """A language model of fused layers, with given states."""
-    from gluonnlp.model import StandardRNN
+    """A language model of fused layers."""
+    from gluonnlp.model.train import StandardRNN
 
     net = StandardRNN(mode, VOCABULARY, embed_size=UNITS, hidden_size=UNITS, num_layers=2, dropout=KEEPS_ALL,
                       tie_weights=True)
@@ -102,14 +110,17 @@ def awd_rnn(drop: float) -> Example:
 
 
 def elmo() -> Example:
-    """ELMo: convolutions over the characters, and loops over time from both ends."""
+    """ELMo: convolutions over the characters, and loops over time from both ends.
+
+    Without a mask, with which it cannot be hybridized.
+    """
     from gluonnlp.model import ELMoBiLM
 
     layers, hidden, projected = 2, 12, 8
 
-    def forward(F, children, characters, mask, *states):
+    def forward(F, children, characters, *states):
         pairs = [list(states[index:index + 2]) for index in range(0, len(states), 2)]
-        return children["elmo"](characters, [pairs[:layers], pairs[layers:]], mask)
+        return children["elmo"](characters, [pairs[:layers], pairs[layers:]])
 
     net = Calling(forward, elmo=ELMoBiLM(
         rnn_type="lstmpc", output_size=projected, filters=[[1, 4], [2, 6], [3, 6]], char_embed_size=6,
@@ -117,8 +128,7 @@ def elmo() -> Example:
         input_size=projected, hidden_size=hidden, proj_size=projected, num_layers=layers, cell_clip=3.0,
         proj_clip=3.0))
     states = [(BATCH, projected), (BATCH, hidden)] * (2 * layers)
-    return Example(net, together(tokens(30, (BATCH, LENGTH, CHARACTERS)),
-                                 lambda rs: [mx.nd.array(rs.randint(0, 2, (BATCH, LENGTH)))], normal(*states)))
+    return Example(net, together(tokens(30, (BATCH, LENGTH, CHARACTERS)), normal(*states)))
 
 
 def attention(kind: str) -> Example:

@@ -18,11 +18,12 @@ def on_vectors(*blocks: HybridBlock, features: int = 10) -> Example:
     return Example(sequential(nn.Dense(12, in_units=features), *blocks, nn.Dense(5)), normal((BATCH, features)))
 
 
-def on_images(dims: int, *blocks: HybridBlock, image: Sequence[int] = (12, 10, 6)) -> Example:
+def on_images(dims: int, *blocks: HybridBlock, image: Sequence[int] = (12, 10, 6), dtype: Optional[str] = None
+              ) -> Example:
     """Blocks between a convolution to 6 channels and a dense layer, on images of 1 to 3 dims."""
     convolution = (nn.Conv1D, nn.Conv2D, nn.Conv3D)[dims - 1]
     net = sequential(convolution(6, 3, padding=1, in_channels=4), *blocks, nn.Flatten(), nn.Dense(5))
-    return Example(net, normal((BATCH, 4, *image[:dims])))
+    return Example(net, normal((BATCH, 4, *image[:dims])), dtype)
 
 
 def side_by_side(*blocks: HybridBlock) -> HybridBlock:
@@ -40,7 +41,8 @@ def convolutions(dims: int) -> Example:
     return on_images(dims, conv(8, 3, strides=2, padding=1, activation="tanh"), conv(8, 3, padding=1, groups=2),
                      conv(8, 3, padding=2, dilation=2, use_bias=False), conv(8, 1, groups=8),
                      transpose(6, 3, strides=2, padding=1, output_padding=1, in_channels=8),
-                     transpose(6, 2, strides=2, groups=2, in_channels=6), image=(8, 6, 4))
+                     transpose(6, 2, strides=2, groups=2, in_channels=6), image=(8, 6, 4),
+                     dtype="float32" if dims == 3 else None)
 
 
 def poolings(dims: int) -> Example:
@@ -61,7 +63,7 @@ def poolings(dims: int) -> Example:
 def normalizations() -> Example:
     """Every normalization that is not over the batch."""
     return on_images(2, side_by_side(nn.LayerNorm(), nn.GroupNorm(2), nn.InstanceNorm(),
-                                     nn.LayerNorm(axis=1, scale=False), nn.InstanceNorm(center=False)))
+                                     nn.LayerNorm(axis=1, scale=False), nn.InstanceNorm(center=False)), dtype="float32")
 
 
 def batch_norms() -> Example:
@@ -109,7 +111,7 @@ def deformable() -> Example:
 
 
 def loss(function: gluon.loss.Loss, draws: Inputs, trained: int = 1, features: int = 6,
-         activation: Optional[str] = None) -> Example:
+         activation: Optional[str] = None, dtype: Optional[str] = None) -> Example:
     """A loss on what a dense layer makes of the first inputs; the others are handed on as they are.
 
     Parameters
@@ -124,13 +126,15 @@ def loss(function: gluon.loss.Loss, draws: Inputs, trained: int = 1, features: i
         What it makes of each vector.
     activation : str, optional
         Of the dense layer.
+    dtype : str, optional
+        As of SampleModel.
     """
     def forward(F, children, *inputs):
         made = [children["dense"](x) for x in inputs[:trained]]
         return children["loss"](*made, *inputs[trained:])
 
     return Example(Calling(forward, dense=nn.Dense(features, flatten=False, activation=activation), loss=function),
-                   draws)
+                   draws, dtype)
 
 
 def signs(*shape: int) -> Inputs:
@@ -174,10 +178,10 @@ _LOSSES: Examples = {
     "softmax_ce_axis": lambda: loss(gluon.loss.SoftmaxCELoss(axis=1), together(
         normal((BATCH, 4, 10)), tokens(4, (BATCH, 6), dtype="float32")), activation="tanh"),
     "kl_div": lambda: loss(gluon.loss.KLDivLoss(from_logits=False), together(_X, probabilities(BATCH, 6))),
-    "ctc": lambda: loss(gluon.loss.CTCLoss(), _SEQUENCES),
-    "ctc_lengths": lambda: loss(gluon.loss.CTCLoss(), together(_SEQUENCES, ctc_lengths)),
+    "ctc": lambda: loss(gluon.loss.CTCLoss(), _SEQUENCES, dtype="float32"),
+    "ctc_lengths": lambda: loss(gluon.loss.CTCLoss(), together(_SEQUENCES, ctc_lengths), dtype="float32"),
     "ctc_time_first": lambda: loss(gluon.loss.CTCLoss(layout="TNC", label_layout="TN"), together(
-        normal((9, BATCH, 7)), tokens(5, (3, BATCH), dtype="float32"))),
+        normal((9, BATCH, 7)), tokens(5, (3, BATCH), dtype="float32")), dtype="float32"),
     "huber": lambda: loss(gluon.loss.HuberLoss(rho=0.5), together(_X, normal((BATCH, 6)))),
     "hinge": lambda: loss(gluon.loss.HingeLoss(), together(_X, signs(BATCH, 6))),
     "squared_hinge": lambda: loss(gluon.loss.SquaredHingeLoss(margin=2), together(_X, signs(BATCH, 6))),
@@ -203,8 +207,8 @@ EXAMPLES: Examples = {
     "reflection_pad": lambda: on_images(2, nn.ReflectionPad2D(2)),
     "normalizations": normalizations,
     "batch_norms": batch_norms,
-    "batch_norm_relu": lambda: on_images(2, nn.BatchNormReLU()),
-    "sync_batch_norm": lambda: on_images(2, contrib.nn.SyncBatchNorm(num_devices=1)),
+    "batch_norm_relu": lambda: on_images(2, nn.BatchNormReLU(), dtype="float32"),
+    "sync_batch_norm": lambda: on_images(2, contrib.nn.SyncBatchNorm(num_devices=1), dtype="float32"),
     "activations": activations,
     "lambdas": lambdas,
     "embeddings": embeddings,

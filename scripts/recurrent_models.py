@@ -123,8 +123,7 @@ def convolutional(name: str, dims: int) -> Example:
     return unrolled(cell, length=3, sample=(3, *image), states=states)
 
 
-def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs: Optional[Inputs] = None,
-          **options) -> Example:
+def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, **options) -> Example:
     """A layer of ``gluon.rnn``, which is one operator, between dense layers.
 
     Parameters
@@ -133,10 +132,8 @@ def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs
         ``rnn.LSTM``, ``rnn.GRU`` or ``rnn.RNN``.
     states : int
         Number of states that are given; 0: the layer begins with zeros.
-    inputs : callable, optional
-        The numbers of steps that count, where the layer takes them.
     **options
-        Of the layer.
+        Of the layer. (The numbers of steps that count are for GPUs alone.)
     """
     options = {"num_layers": 1, "layout": "TNC", "bidirectional": False, **options}
     directions = 2 if options["bidirectional"] else 1
@@ -145,11 +142,8 @@ def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs
 
     def forward(F, children, x, *rest):
         x = children["first"](x)
-        given = list(rest[:states])
-        if options.get("use_sequence_length"):
-            result = children["layer"](x, given, sequence_length=rest[states])
-        else:
-            result = children["layer"](x, given) if given else children["layer"](x)
+        given = list(rest)
+        result = children["layer"](x, given) if given else children["layer"](x)
         if isinstance(result, (list, tuple)):
             return children["last"](result[0]), result[1]
         return children["last"](result)
@@ -157,8 +151,7 @@ def fused(layer: Callable[..., rnn.rnn_layer._RNNLayer], states: int = 0, inputs
     net = Calling(forward, first=nn.Dense(10, in_units=FEATURES, flatten=False, activation="tanh"),
                   layer=layer(UNITS, input_size=10, **options),
                   last=nn.Dense(7, in_units=directions * UNITS, flatten=False))
-    draws = together(normal(shape, *[state] * states), *([] if inputs is None else [inputs]))
-    return Example(net, draws)
+    return Example(net, normal(shape, *[state] * states))
 
 
 _CELLS: Dict[str, Callable[[], rnn.HybridRecurrentCell]] = {
@@ -199,6 +192,4 @@ EXAMPLES: Examples = {
                                                      layout="NTC"),
     "gru_layer_states": lambda: fused(rnn.GRU, states=1, num_layers=2),
     "rnn_layer_states": lambda: fused(rnn.RNN, states=1),
-    "lstm_layer_lengths": lambda: fused(rnn.LSTM, states=2, bidirectional=True, use_sequence_length=True,
-                                        inputs=lengths),
 }

@@ -14,11 +14,12 @@ KEEPS_ALL, DROPS_ALL = 1e-7, 1 - 1e-7
 
 
 class Example(NamedTuple):
-    """A small network, not initialised, how its inputs are drawn, and what type alone MXNet computes it in, if any."""
+    """A small network, not initialised, how its inputs are drawn, and what else SampleModel says."""
 
     net: HybridBlock
     inputs: Inputs
     dtype: Optional[str] = None
+    imperative: bool = False
 
 
 Examples = Dict[str, Callable[[], Example]]

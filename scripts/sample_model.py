@@ -22,9 +22,14 @@ class SampleModel:
         Draws its inputs from a ``numpy.random.RandomState``: a list of arrays, the samples along the first dim of each
         unless the network says otherwise.
     dtype : str, optional
-        The only type that it can be trained in, where it mixes its parameters with constants of that type.
+        The only type that it can be trained in, where it mixes its parameters with constants of that type, or MXNet
+        has no other on CPUs.
+    imperative : bool
+        Whether one device runs it operator by operator to be compared with: MXNet 1.9.1 computes wrong gradients of
+        loops and branches where they are hybridized.
     """
 
     network: Callable[[], mx.gluon.Block]
     inputs: Inputs
     dtype: Optional[str] = None
+    imperative: bool = False

@@ -14,6 +14,7 @@ import control_flow_models
 import gluonnlp_models
 import language_models
 import layer_models
+import numpy_models
 import recurrent_models
 from sample_blocks import Example, Examples, together, tokens
 from sample_model import SampleModel
@@ -63,13 +64,15 @@ EXAMPLES: Examples = {
     **recurrent_models.EXAMPLES,
     **layer_models.EXAMPLES,
     **control_flow_models.EXAMPLES,
+    **numpy_models.EXAMPLES,
     **gluonnlp_models.EXAMPLES,
 }
 
 
 def sample(make: Callable[[], Example]) -> SampleModel:
     """The sample model of an example: a new network at every call."""
-    return SampleModel(lambda: make().net, lambda rs: make().inputs(rs), make().dtype)
+    example = make()
+    return SampleModel(lambda: make().net, example.inputs, example.dtype, example.imperative)
 
 
 MODELS: Dict[str, Callable[[], SampleModel]] = {name: partial(sample, make) for name, make in EXAMPLES.items()}

@@ -121,7 +121,8 @@ def build(sample: SampleModel, inputs: Sequence[mx.nd.NDArray], dtype: str, init
             finish_initialisation(net, inputs)
     if initial is not None:
         for name, parameter in parameters_of(net).items():
-            parameter.set_data(mx.nd.array(initial[name], dtype=parameter.dtype))
+            value = mx.nd.array(initial[name], dtype=parameter.dtype)
+            parameter.set_data(value.as_np_ndarray() if mx.util.is_np_array() else value)
     return net
 
 
@@ -353,7 +354,8 @@ def serial_run(sample: SampleModel, inputs: Sequence[mx.nd.NDArray], dtype: str,
     """Train with plain MXNet on one device; the run, and the parameters that it began with."""
     net = build(sample, inputs, dtype, initial)
     begun = {name: parameter.data().asnumpy() for name, parameter in parameters_of(net).items()}
-    net.hybridize()
+    if not sample.imperative:
+        net.hybridize()
     return train(net, inputs, learning_rate), begun
 
 

@@ -5,15 +5,17 @@ Such an operator is computed whole on one device. Two things must be done about 
 **Gradients.** MXNet 1.9.1 does not compute all of them rightly, on one device as on many:
 
 - ``_cond`` does not write the gradient of an input that the branch not taken uses alone, nor ``_while_loop`` that of an
-  input when there is no iteration or when the condition uses it alone: what was in the memory before is taken for it.
+  input when there is no iteration: what was in the memory before is taken for it.
 - Where the gradient of a body's input is at the same time one of another tensor (``a + b`` hands it on), ``_foreach``
   adds up the iterations in the memory of both, and everything behind it is wrong; or nothing is added up.
-- Where a body's gradient does not read all of its inputs, the graph often cannot be bound
-  (``storage_type_num_unknown_nodes``).
+- Where a body's gradient does not read all of its inputs, or the condition of a loop reads what the loop does not, the
+  graph often cannot be bound (``storage_type_num_unknown_nodes``; ``outputs.size() == num_forward_outputs``).
+- A ``_while_loop`` of no iteration leaves its executor in a state in which it fails when there are some the next time.
 
-:func:`with_sound_gradients` gives every body a further output for each of its inputs: the input's first element, of
-which nobody reads anything. So each input has a gradient of its own in each body, a sum, which is what MXNet treats
-rightly. What ``_while_loop`` only reads becomes a variable of the loop that it hands on.
+:func:`with_sound_gradients` gives the bodies of ``_foreach`` and ``_cond`` a further output for each of their inputs:
+the input's first element, of which nobody reads anything. So each input has a gradient of its own in each body, a sum,
+which is what MXNet treats rightly. What ``_while_loop`` only reads becomes a variable of the loop that it hands on, and
+an executor with such a loop is used once (:func:`is_used_once`).
 
 **Shapes.** MXNet infers none behind ``_cond`` and ``_while_loop``, since branches could differ. A tiled graph has fixed
 shapes: :func:`without_bodies` writes the bodies into the graph, for inference only.
@@ -44,6 +46,12 @@ def has_bodies(graph: Json) -> bool:
 def hides_shapes(graph: Json) -> bool:
     """Whether MXNet's shape inference ends somewhere in a symbol's JSON."""
     return any(node["op"] in _OF_UNKNOWN_SHAPE for node in graph["nodes"])
+
+
+def is_used_once(graph: Json) -> bool:
+    """Whether an executor of a symbol's JSON must not run a second time."""
+    return any(node["op"] == "_while_loop" or any(map(is_used_once, node.get("subgraphs", ())))
+               for node in graph["nodes"])
 
 
 def with_sound_gradients(symbol: mx.sym.Symbol, types: Mapping[str, Any]) -> mx.sym.Symbol:
@@ -195,9 +203,9 @@ def _hand_on_foreach(node: Json, floating: Sequence[int]) -> int:
 
 
 def _hand_on_while(node: Json, floating: Sequence[int]) -> int:
-    """New outputs of each step, and as new variables of the loop all that it only reads; how many outputs."""
+    """As new variables of the loop, behind the others, all that it only reads."""
     condition, body = _bodies(node)
-    heads, count = body.graph["heads"], int(node["attrs"]["num_out_data"])
+    heads = body.graph["heads"]
     places = body.positions()
     variables = [places[place] for place in _locations(node, "func_var_locs")]
     for place in floating:
@@ -205,12 +213,10 @@ def _hand_on_while(node: Json, floating: Sequence[int]) -> int:
             name = body.variable(place, f"input{place}")
             heads.append([*body.add("_copy", f"{name}~same", {}, body.entry(name)), 0])
             variables.append(place)
-    new = [[*body.first_element(body.variable(place, f"input{place}")), 0] for place in floating]
-    heads[count:count] = new
     places = body.positions()
-    _set(node, num_out_data=count + len(new), num_outputs=len(heads), func_input_locs=places,
+    _set(node, num_outputs=len(heads), func_input_locs=places,
          func_var_locs=[places.index(place) for place in variables], cond_input_locs=condition.positions())
-    return len(new)
+    return 0
 
 
 def _hand_on_cond(node: Json, floating: Sequence[int]) -> int:

@@ -10,10 +10,11 @@ import ctypes
 import functools
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
+from mxnet import autograd
 from mxnet.base import _LIB, NDArrayHandle, c_handle_array, check_call
 from mxnet.ndarray import NDArray
 
@@ -78,7 +79,10 @@ class Program:
         text = lowered["symbol"]
         self.random = is_random(text, training)
         # Behind branches and loops MXNet makes new arrays in every run.
-        self.has_new_outputs = control_flow.hides_shapes(json.loads(text))
+        graph = json.loads(text)
+        self.has_new_outputs = control_flow.hides_shapes(graph)
+        self.has_bodies = control_flow.has_bodies(graph)
+        self.used_once = control_flow.is_used_once(graph)
         self.recompute = recompute and training and bool(gradients)
         self.symbol = mx.sym.load_json(with_recomputation(text) if self.recompute else text)
         self.slots = [Slot(item["name"], item["source"], item["device"], Region.of(item))
@@ -173,7 +177,7 @@ class BoundGraph:
 
     def forward(self) -> None:
         """Queue the forward pass."""
-        with cleaning():
+        with cleaning(), self._mode(self.program.training):
             if self.program.has_new_outputs:
                 self.outputs, self._statistics = self._executor.forward(self.program.training), None
             else:
@@ -218,9 +222,15 @@ class BoundGraph:
             heads.append(self._zero_head(position) if gradient is None else tiles_of.view(gradient, region))
         heads.extend(self._zero_head(position) for position in range(len(heads), len(self.outputs)))
         self._fence()
-        with cleaning():
+        with cleaning(), self._mode(train_mode):
             self._executor.backward(heads, is_train=train_mode)
         self._fence()
+
+    def _mode(self, training: bool):
+        """The mode that the bodies of loops and branches ask this thread for, rather than the executor."""
+        if not self.program.has_bodies:
+            return nullcontext()
+        return autograd.train_mode() if training else autograd.predict_mode()
 
     def _zero_head(self, position: int) -> NDArray:
         if position not in self._zero_heads:

@@ -126,6 +126,13 @@ class _Signature:
         self.changes: List[Tuple[tiled.TiledParameter, Set[int], bool]] = []
         self.output_shapes: List[Shape] = _output_shapes(program)
 
+    def release(self, bound: BoundGraph) -> None:
+        """Take back an executor that no recorded call holds any more."""
+        if self.program.used_once:
+            self.bound -= 1
+        else:
+            self.free.append(bound)
+
 
 def _tile_of(changes: Sequence[Tuple[tiled.TiledParameter, Set[int], bool]], source: str, device: int,
              region: Region) -> NDArray:
@@ -216,10 +223,10 @@ class TiledGraph:
         bound.forward()
         outputs = bound.gather_outputs(signature.output_shapes, context)
         if not signature.program.gradients:
-            signature.free.append(bound)
+            signature.release(bound)
             return [like(output, self._numpy_like) for output in outputs]
         recorded = tape.TiledCall(bound, [(name, given[name]) for name in call.sources], signature.trained,
-                                  signature.free.append, functools.partial(self._move_statistics, signature))
+                                  signature.release, functools.partial(self._move_statistics, signature))
         return recorded.put_on_tape(outputs, self._numpy_like)
 
     def _fix_scales(self) -> None:

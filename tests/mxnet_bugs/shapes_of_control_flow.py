@@ -6,7 +6,8 @@ Expected: the shapes of their outputs, which their bodies tell. (``foreach`` giv
 
 Seen: unknown shapes; an executor finds them while it runs.
 
-How the project avoids it: a block with one of them cannot be tiled; it says so when it is called.
+How the project avoids it: it infers shapes of a graph into which the bodies are written (soybean_mx/control_flow.py),
+and takes an executor's outputs anew after each run.
 """
 import mxnet as mx
 

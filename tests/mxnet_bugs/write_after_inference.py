@@ -2,10 +2,13 @@
 
 What: an inference leaves the weight of a convolution in a layout of oneDNN's own. MXNet 1.9.1 copies into arrays of 1,
 2 and 4 dims whatever their layout is, but not into those of 3 and 5.
+
 Expected: ``set_data``, ``load_parameters`` and ``weight[:] = value`` work after an inference.
+
 Seen: ``Check failed: to.IsDefaultData()`` (ndarray.cc:1146), raised where somebody waits for the array.
-The project avoids it: tiles, and whole arrays that a program holds, are first written by an operator without inputs,
-which makes them forget the layout (``soybean_mx/regions.py``, ``overwrite``).
+
+How the project avoids it: tiles, and whole arrays that a program holds, are first written by an operator without
+inputs, which makes them forget the layout (``overwrite``, soybean_mx/regions.py).
 """
 import mxnet as mx
 from mxnet.gluon import nn

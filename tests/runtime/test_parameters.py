@@ -441,3 +441,40 @@ def _step_on(net, data, trainer):
         loss = (net(data) ** 2).mean()
     loss.backward()
     trainer.step(1)
+
+
+class Scaled(gluon.Parameter):
+    """A parameter whose ``data()`` is another function of its value at every call, as of GluonNLP's weight dropout."""
+
+    scale = 1.0
+
+    def data(self, ctx=None):
+        """The value, scaled."""
+        return super().data(ctx) * self.scale
+
+
+class Scaling(gluon.HybridBlock):
+    """A dense layer and a product with such a parameter."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.dense = gluon.nn.Dense(12, activation="relu")
+            self.weight = Scaled(self.prefix + "weight", shape=(12, 5))
+            self.params.update({self.weight.name: self.weight})
+
+    def hybrid_forward(self, F, x, weight):
+        """The product."""
+        return F.dot(self.dense(x), weight)
+
+
+def test_what_a_class_of_parameters_computes_is_used_and_differentiated():
+    nets = pair(lambda prefix: Scaling(prefix=prefix), samples(8, 10))
+    trainers = [_sgd(net) for net in nets]
+    for step in range(3):
+        for net, trainer in zip(nets, trainers):
+            net.weight.scale = 1.0 + step
+            _step(net, trainer, seed=step)
+    assert_same_parameters(nets[1], nets[0])
+    assert is_tiled(nets[1].dense.weight) and not is_tiled(nets[1].weight)
+    assert_close(nets[1](samples(8, 10)), nets[0](samples(8, 10)))
