@@ -18,7 +18,7 @@ import numpy as np
 
 from sample_model import SampleModel
 
-BATCH = 8
+BATCH = 4
 OBJECTS = 3  # in an image of a detection model
 
 Draw = Callable[[np.random.RandomState, Tuple[int, ...]], List[mx.nd.NDArray]]
@@ -87,8 +87,8 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^yolo3", (3, 32, 32), {}, partial(images_with_grids, 20)),
     Family(r"^ssd_300_vgg.*custom", (3, 300, 300), _CLASSES, images, 1),
     Family(r"^ssd_300_vgg", (3, 300, 300), {}, images, 1),
-    Family(r"^ssd_.*vgg.*custom", (3, 128, 128), _CLASSES, images, 4),
-    Family(r"^ssd_.*vgg", (3, 128, 128), {}, images, 4),
+    Family(r"^ssd_.*vgg.*custom", (3, 128, 128), _CLASSES),
+    Family(r"^ssd_.*vgg", (3, 128, 128)),
     Family(r"^ssd_.*custom", (3, 64, 64), _CLASSES),
     Family(r"^ssd", (3, 64, 64)),
     Family(r"^(fcn|psp|deeplab|icnet|danet|fastscnn)|^hrnet.*_s$", (3, 32, 32), _CROP),
@@ -97,12 +97,12 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"cifar", (3, 32, 32)),
     Family(r"^i3d_inceptionv3", (3, 8, 128, 128), {}, images, 2),
     Family(r"^c3d", (3, 16, 112, 112), {}, images, 1),
-    Family(r"^(p3d|r2plus1d|i3d)", (3, 16, 32, 32), {}, images, 4),
-    Family(r"^slowfast", (3, 36, 32, 32), {}, images, 4),
+    Family(r"^(p3d|r2plus1d|i3d)", (3, 16, 32, 32)),
+    Family(r"^slowfast", (3, 36, 32, 32)),
     Family(r"^siamrpn", (3, 127, 127), {"bz": 2, "is_train": True}, template_and_search, 2),
     Family(r"inception_?v3", (3, 299, 299), {}, images, 2),
     Family(r"^densenet|^googlenet|^nasnet", (3, 224, 224), {}, images, 2),
-    Family(r"^xception", (3, 96, 96), {}, images, 4),
+    Family(r"^xception", (3, 96, 96)),
     Family(r"", (3, 48, 48)),
 )
 
