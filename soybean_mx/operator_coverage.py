@@ -24,15 +24,17 @@ _QUANTIZATION = ("_contrib_calibrate_", "_contrib_dequantize", "_contrib_quantiz
 
 
 class Reason(enum.Enum):
-    """Why an operator is computed whole by one device.
+    """Why an operator is not cut.
 
     ``in_blocks``: whether a hybridized block of dense tensors that is trained can contain such an operator.
     """
 
     SHAPE = ("the result's shape depends on the values", True)
+    CONSTANT = ("no operand: every device makes the constant itself", True)
     WHOLE = ("each part of the result needs all of the operands", True)
     MIXED = ("its results are not alike: what sums up one of them does not sum up another", True)
-    ONE_DRAW = ("one random number is drawn for the whole result", True)
+    NUMBERED = ("the result numbers samples, which a part would count from its own beginning", True)
+    ONE_IMAGE = ("of a single image, before there is a batch, with one random number for all of it", False)
     WRONG_IN_PARTS = ("MXNet goes wrong on parts of it (docs/mxnet_bugs.md)", True)
     GPU_ONLY = ("computed on GPUs only", True)
     CONTROL_FLOW = ("control flow: the body is a graph of its own", True)
@@ -42,7 +44,7 @@ class Reason(enum.Enum):
     NDARRAY = ("a function of NDArrays: MXNet cannot compute it in a graph", False)
     SPARSE = ("of sparse tensors only, which the tiled graph has none of", False)
     INFERENCE = ("of quantized numbers, which have no gradient: for inference only", False)
-    NO_RULE = ("no rule is written", True)
+    NO_REASON = ("no rule is written", True)
     MADE_BY_MXNET = ("made by MXNet itself when it rewrites or runs a graph", False)
 
     def __init__(self, text: str, in_blocks: bool) -> None:
@@ -54,13 +56,17 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
     Reason.SHAPE: (
         "_contrib_boolean_mask", "_npi_bincount", "_npi_delete", "_npi_unique", "_npx_nonzero",
     ),
+    Reason.CONSTANT: (
+        "_linspace", "_npi_blackman", "_npi_hamming", "_npi_hanning", "_npi_indices", "_npi_logspace",
+    ),
     Reason.WHOLE: (
-        "_contrib_allclose", "_np_diag", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d",
-        "_npi_share_memory", "_npi_tensorinv", "_npi_tensorsolve", "_npx_constraint_check", "_shuffle", "all_finite",
-        "multi_all_finite", "shape_array", "size_array",
+        "_contrib_Proposal", "_contrib_allclose", "_np_diagflat", "_npi_diag_indices_from", "_npi_ediff1d",
+        "_npi_share_memory", "_npi_tensorinv", "_npi_tensorsolve", "_npx_constraint_check", "_rnn_param_concat",
+        "_shuffle", "all_finite", "multi_all_finite", "shape_array", "size_array",
     ),
     Reason.MIXED: ("_histogram",),
-    Reason.ONE_DRAW: (
+    Reason.NUMBERED: ("_contrib_MultiProposal",),
+    Reason.ONE_IMAGE: (
         "_image_random_brightness", "_image_random_color_jitter", "_image_random_contrast",
         "_image_random_flip_left_right", "_image_random_flip_top_bottom", "_image_random_hue", "_image_random_lighting",
         "_image_random_saturation",
@@ -68,7 +74,7 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
     Reason.WRONG_IN_PARTS: ("CTCLoss",),
     Reason.GPU_ONLY: ("_contrib_count_sketch", "_contrib_fft", "_contrib_ifft"),
     Reason.CONTROL_FLOW: ("_cond", "_foreach", "_while_loop"),
-    Reason.CALLBACK: ("Custom", "_CustomFunction", "_NDArray", "_Native"),
+    Reason.CALLBACK: ("Custom", "_NDArray", "_Native"),
     Reason.UPDATE: (
         "_adamw_update", "_contrib_group_adagrad_update", "_mp_adamw_update", "_multi_adamw_update",
         "_multi_lamb_update", "_multi_mp_adamw_update", "_multi_mp_lamb_update", "_sparse_adagrad_update",
@@ -81,8 +87,8 @@ NOT_CUT: Mapping[Reason, Tuple[str, ...]] = {
     ),
     Reason.IN_PLACE: ("_npi_boolean_mask_assign_scalar", "_npi_boolean_mask_assign_tensor", "_scatter_set_nd"),
     Reason.NDARRAY: (
-        "_copyto", "_cvcopyMakeBorder", "_cvimdecode", "_cvimread", "_cvimresize", "_imdecode", "_onehot_encode",
-        "_set_value", "fill_element_0index",
+        "_CustomFunction", "_copyto", "_cvcopyMakeBorder", "_cvimdecode", "_cvimread", "_cvimresize", "_imdecode",
+        "_onehot_encode", "_set_value", "fill_element_0index",
     ),
     Reason.SPARSE: (
         "_contrib_SparseEmbedding", "_contrib_dgl_adjacency", "_contrib_dgl_csr_neighbor_non_uniform_sample",
@@ -102,16 +108,18 @@ class Factor:
     """One index along which an operator can be cut."""
 
     name: str
-    is_sum: bool  # the outputs are sums over it
+    is_sum: bool  # the outputs are sums over it, or maxima or minima
     has_halo: bool  # windows run along it, so that a part needs rows of its neighbours
+    has_statistics: bool  # a statistic is taken over it, which its parts join
 
 
 @dataclass(frozen=True)
 class Operator:
     """One of MXNet's operators in a typical call.
 
-    ``shapes`` are those of the call's operands, without a call None. ``reason`` is None for an operator that has a
-    rule; if that has no factors, every device computes all of it for itself.
+    ``shapes`` are those of the call's operands, None without a rule. ``has_rule``: whether the search knows how its
+    operands belong together; an operator without a rule is computed by one device, one with a rule that has no factors
+    by each device that needs the result. ``reason`` is None for an operator that can be cut.
     """
 
     name: str
@@ -120,17 +128,13 @@ class Operator:
     attributes: Mapping[str, str]
     factors: Tuple[Factor, ...]
     draws: bool  # never computed twice on the same elements (random numbers, gradients of its own making)
+    has_rule: bool
     reason: Optional[Reason]
 
     @property
     def is_cut(self) -> bool:
         """Whether there is something along which it can be cut."""
         return bool(self.factors)
-
-    @property
-    def has_rule(self) -> bool:
-        """Whether the search knows how its operands belong together."""
-        return self.reason is None
 
     @property
     def in_blocks(self) -> bool:
@@ -144,8 +148,9 @@ class Operator:
             "name": self.name, "aliases": list(self.aliases),
             "shapes": None if self.shapes is None else [list(shape) for shape in self.shapes],
             "attributes": dict(self.attributes),
-            "factors": [{"name": f.name, "sum": f.is_sum, "halo": f.has_halo} for f in self.factors],
-            "draws": self.draws, "reason": self.reason.name.lower() if self.reason else None,
+            "factors": [{"name": f.name, "sum": f.is_sum, "halo": f.has_halo, "statistics": f.has_statistics}
+                        for f in self.factors],
+            "draws": self.draws, "rule": self.has_rule, "reason": self.reason.name.lower() if self.reason else None,
             "in_blocks": self.in_blocks,
         }
 
@@ -159,13 +164,19 @@ class Share:
     cut: int
 
     @property
-    def percent(self) -> float:
+    def known_percent(self) -> float:
         """The share that has a rule, in percent."""
         return 100 * self.known / self.operators
 
+    @property
+    def cut_percent(self) -> float:
+        """The share that can be cut, in percent."""
+        return 100 * self.cut / self.operators
+
     def to_json(self) -> Dict[str, Any]:
         """The share as a JSON value."""
-        return {"operators": self.operators, "with_rule": self.known, "cut": self.cut, "percent": self.percent}
+        return {"operators": self.operators, "with_rule": self.known, "cut": self.cut,
+                "with_rule_percent": self.known_percent, "cut_percent": self.cut_percent}
 
 
 def share(operators: Sequence[Operator]) -> Share:
@@ -232,7 +243,7 @@ def rule_of(call: Mapping[str, Any]) -> Dict[str, Any]:
 def factors_of(rule: Mapping[str, Any]) -> Tuple[Factor, ...]:
     """The factors of a rule that can be divided."""
     windowed = {window["factor"] for window in rule["windows"]}
-    return tuple(Factor(factor["name"], factor["reduced"], i in windowed)
+    return tuple(Factor(factor["name"], factor["reduced"], i in windowed, factor["statistic"])
                  for i, factor in enumerate(rule["factors"]) if factor["size"] > 1)
 
 
@@ -246,8 +257,8 @@ def coverage() -> List[Operator]:
         call = calls.get(name)
         rule = rule_of(call) if call else None
         known = rule is not None and rule["known"]
+        factors = factors_of(rule) if known else ()
         operators.append(Operator(
             name, aliases, tuple(map(tuple, call["inputs"])) if known else None, call["attrs"] if known else {},
-            factors_of(rule) if known else (), known and rule["random"],
-            None if known else reasons.get(name, Reason.NO_RULE)))
+            factors, known and rule["random"], known, None if factors else reasons.get(name, Reason.NO_REASON)))
     return operators

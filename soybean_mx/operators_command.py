@@ -21,7 +21,7 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "operators", help="show along what each of MXNet's operators can be cut", description=(
             "Show each operator of MXNet in a typical call, with the factors along which it can be cut, or the reason "
-            "why it is computed whole by one device."))
+            "why it is not."))
     parser.add_argument("patterns", metavar="NAME", nargs="*",
                         help="operators, by name, alias or shell pattern such as 'broadcast_*'; default: all")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -83,13 +83,13 @@ def shares(operators: Sequence[Operator]) -> Tuple[Share, Share]:
 
 
 def _factor_text(factor: Factor) -> str:
-    return factor.name + ("+" if factor.is_sum else "") + ("~" if factor.has_halo else "")
+    return factor.name + "+" * factor.is_sum + "~" * factor.has_halo + "*" * factor.has_statistics
 
 
 def _cut_text(operator: Operator) -> str:
     if operator.reason is not None:
         return f"whole: {operator.reason.text}"
-    return " ".join(map(_factor_text, operator.factors)) or "nothing: every device computes all of it"
+    return " ".join(map(_factor_text, operator.factors))
 
 
 def _call_text(operator: Operator) -> str:
@@ -115,14 +115,16 @@ def _print(everything: Sequence[Operator], shown: Sequence[Operator]) -> None:
                       Text(_call_text(operator)))
     out.print(table)
     of_blocks, of_all = shares(everything)
-    out.print("+ the outputs are sums over it, ~ its parts need rows of their neighbours")
+    out.print("+ the outputs are sums over it (or maxima), ~ its parts need rows of their neighbours, "
+              "* its parts join statistics")
     out.print(f"{of_blocks.known} of the {of_blocks.operators} operators that a trained block can contain have a rule "
-              f"({of_blocks.percent:.1f} %), of all {of_all.operators} {of_all.known} ({of_all.percent:.1f} %).")
+              f"({of_blocks.known_percent:.1f} %), {of_blocks.cut} are cut ({of_blocks.cut_percent:.1f} %); of all "
+              f"{of_all.operators}, {of_all.known} and {of_all.cut}.")
 
 
 _INTRODUCTION = """# MXNet's operators
 
-Along what each operator of MXNet 1.9.1 can be cut, or why it is computed whole by one device. This page is written by
+Along what each operator of MXNet 1.9.1 can be cut, or why not. This page is written by
 `python -m soybean_mx operators --markdown docs/operators.md` from the rules themselves, each asked about one typical
 call; `python -m soybean_mx operators NAME` shows single operators.
 
@@ -134,12 +136,12 @@ exist only as another's gradient (`backward` is in their names). What *a trained
 of a hybridized block of dense tensors in training: all but those of quantized numbers (`_contrib_quantize*` and the
 like), with a rule or without, and those of the reasons that the last table marks so.
 
-## Operators with a rule
+## Operators that are cut
 
 *Cut along*: the factors of the rule ([design.md](design.md#words)) that have room for two parts in the call shown.
-`n` is dim 0, the samples as a rule, `d1` dim 1, and so on; `+`: the outputs are sums over it; `~`: its parts need
-rows of their neighbours (a halo). *all*: there is nothing to cut in the call, every device that needs the result
-computes it. *once*: never computed by two devices on the same elements, as it draws random numbers or makes a
+`n` is dim 0, the samples as a rule, `d1` dim 1, and so on; `+`: the outputs are sums over it (or maxima, or minima);
+`~`: its parts need rows of their neighbours (a halo); `*`: its parts join a statistic that is taken over it, as the sum
+of a softmax. *once*: never computed by two devices on the same elements, as it draws random numbers or makes a
 gradient of its own. Attributes and shapes decide in each case, as in the rules of `csrc/rules/` (a `Deconvolution` of
 images in single precision is computed whole: oneDNN takes no weight that is not a variable).
 
@@ -162,20 +164,22 @@ def markdown(operators: Sequence[Operator]) -> str:
         All operators.
     """
     of_blocks, of_all = shares(operators)
-    lines = ["| | operators | with a rule | of these cut | share with a rule |\n|---|---|---|---|---|\n"]
+    lines = ["| | operators | with a rule | cut |\n|---|---|---|---|\n"]
     for title, part in (("that a trained block can contain", of_blocks), ("all", of_all)):
-        lines.append(f"| {title} | {part.operators} | {part.known} | {part.cut} | {part.percent:.1f} % |\n")
+        lines.append(f"| {title} | {part.operators} | {part.known} ({part.known_percent:.1f} %) | "
+                     f"{part.cut} ({part.cut_percent:.1f} %) |\n")
     lines.append(_LEGEND)
     for operator in operators:
-        if operator.has_rule:
-            factors = " ".join(map(_factor_text, operator.factors))
-            lines.append(f"| `{operator.name}` | {' '.join(map(_code, operator.aliases))} | {factors or 'all'} | "
+        if operator.is_cut:
+            lines.append(f"| `{operator.name}` | {' '.join(map(_code, operator.aliases))} | {_cut_text(operator)} | "
                          f"{'once' if operator.draws else ''} | {_code(_call_text(operator))} |\n")
-    lines.append("\n## Operators that are computed whole\n\n"
-                 "| reason | in a trained block | operators |\n|---|---|---|\n")
+    lines.append("\n## Operators that are not cut\n\nThose with a rule are computed by each device that needs the "
+                 "result, the others by the first device.\n\n"
+                 "| reason | in a trained block | with a rule | without |\n|---|---|---|---|\n")
     for reason in Reason:
-        names = [operator.name for operator in operators if operator.reason is reason]
-        if names:
-            lines.append(f"| {reason.text} | {'yes' if reason.in_blocks else 'no'} | "
-                         f"{', '.join(map(_code, names))} |\n")
+        names = [[_code(operator.name) for operator in operators if operator.reason is reason and
+                  operator.has_rule is has_rule] for has_rule in (True, False)]
+        if any(names):
+            lines.append(f"| {reason.text} | {'yes' if reason.in_blocks else 'no'} | {', '.join(names[0])} | "
+                         f"{', '.join(names[1])} |\n")
     return _INTRODUCTION + "".join(lines)

@@ -217,8 +217,9 @@ class Lowering {
       local->attrs[key] = std::to_string(own_extent(index, extent.factor, device) * extent.block);
     }
     for (const auto& [key, start] : rule.start_attrs) {
-      const int64_t begin = own_range(index, start.factor, device).begin;
-      local->attrs[key] = scalar_text(start.first + start.step * static_cast<double>(begin));
+      const Range range = own_range(index, start.factor, device);
+      const double steps = static_cast<double>(start.at_end ? range.end : range.begin);
+      local->attrs[key] = scalar_text(start.first + start.step * steps);
     }
     for (const auto& [key, part] : rule.shape_attrs) {
       const Shape& shape = local->outputs[static_cast<size_t>(part.output)].shape;

@@ -1,5 +1,7 @@
 // Operators that broadcast: operands are aligned at their last dims, and an
 // operand of extent 1 (or without the dim) is used whole by every group.
+#include <cmath>
+
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
@@ -154,6 +156,44 @@ Rule arange_like_rule(const OperatorView& op) {
   return rule.input(dims).output({dims[*axis]}).build();
 }
 
+// start, start + step, ... of whole numbers, of which every group makes its own exactly.
+Rule arange_rule(const OperatorView& op) {
+  if (!has_operands(op, 0, 1) || op.outputs[0].shape.size() != 1) return Rule();
+  AttributeReader attrs(op.node.attrs);
+  const double first = attrs.number("start", 0), step = attrs.number("step", 1);
+  const int64_t repeat = attrs.integer("repeat", 1);
+  if (attrs.failed()) return Rule();
+  const bool stated = attrs.has("stop") && attrs.text("stop", "None") != "None";  // or it counts from 0 to `start`
+  const double most = 1 << 24;  // what single precision has every whole number below
+  const auto exact = [&](double value) { return value == std::floor(value) && std::fabs(value) < most; };
+  const double extent = static_cast<double>(op.outputs[0].shape[0]);
+  RuleBuilder rule(op);
+  if (repeat != 1 || !exact(first) || !exact(step) || !exact(step * extent) || !exact(first + step * extent)) {
+    return rule.output({kWhole}).build();
+  }
+  const int n = rule.factor("n", op.outputs[0].shape[0]);
+  const double begin = stated ? first : 0;
+  rule.start_attr("start", n, begin, step).stop_attr("stop", n, begin, step);
+  return rule.output({n}).build();
+}
+
+// eye, identity: row i is 1 in column i + k, for a group that begins at row b i + b + k.
+Rule eye_rule(const OperatorView& op) {
+  if (!has_operands(op, 0, 1) || op.outputs[0].shape.size() != 2) return Rule();
+  AttributeReader attrs(op.node.attrs);
+  const int64_t k = attrs.integer("k", 0);
+  if (attrs.failed()) return Rule();
+  const Shape& out = op.outputs[0].shape;
+  RuleBuilder rule(op);
+  const int n = rule.factor("n", out[0]);
+  rule.output({n, kWhole}).extent_attr("N", n).restate("M", std::to_string(out[1]));
+  rule.start_attr("k", n, static_cast<double>(k), 1);
+  if (attrs.has("shape")) {
+    rule.runs_as("_npi_eye").restate("dtype", attrs.text("dtype", "float32"));
+  }
+  return rule.build();
+}
+
 // Constants with another value at every place, which attributes state as a whole:
 // every group makes all of it.
 Rule whole_constant_rule(const OperatorView& op) {
@@ -193,8 +233,9 @@ void register_broadcast_rules(RuleRegistry* registry) {
   for (const char* name : {"_zeros", "_ones", "_full", "_npi_zeros", "_npi_ones", "_zeros_without_dtype"}) {
     (*registry)[name] = constant_rule;
   }
-  for (const char* name : {"_arange", "_npi_arange", "_eye", "_npi_eye", "_linspace", "_npi_linspace",
-                           "_npi_blackman", "_npi_hamming", "_npi_hanning", "_npi_identity", "_npi_indices",
+  for (const char* name : {"_arange", "_npi_arange"}) (*registry)[name] = arange_rule;
+  for (const char* name : {"_eye", "_npi_eye", "_npi_identity"}) (*registry)[name] = eye_rule;
+  for (const char* name : {"_linspace", "_npi_blackman", "_npi_hamming", "_npi_hanning", "_npi_indices",
                            "_npi_logspace"}) {
     (*registry)[name] = whole_constant_rule;
   }

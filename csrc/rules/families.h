@@ -29,6 +29,7 @@ void register_matrix_product_rules(RuleRegistry* registry);
 void register_linear_algebra_rules(RuleRegistry* registry);
 void register_diagonal_rules(RuleRegistry* registry);
 void register_random_rules(RuleRegistry* registry);
+void register_whole_rules(RuleRegistry* registry);
 void register_convolution_rules(RuleRegistry* registry);
 void register_pooling_rules(RuleRegistry* registry);
 void register_normalization_rules(RuleRegistry* registry);

@@ -16,6 +16,11 @@ bool backward_reads_input(const std::string& op, size_t input) {
   // Linear ones, those that only move elements, and those that know their gradient from
   // their output.
   static const std::set<std::string> none = {
+      "_linalg_det",     "_linalg_extractdiag", "_linalg_extracttrian", "_linalg_gelqf", "_linalg_inverse",
+      "_linalg_makediag", "_linalg_maketrian", "_linalg_potrf", "_linalg_slogdet",  "_linalg_syevd",
+      "_np_diag",        "_np_diagflat",    "_np_diagonal",   "_np_trace",       "_npi_cholesky",
+      "_npi_column_stack", "_npi_dsplit",   "_npi_hsplit",    "_npi_rot90",      "_npi_svd",
+      "_npi_tril",       "_scatter_minus_scalar", "_scatter_plus_scalar", "cast_storage", "diag",
       "Activation",      "Cast",            "Concat",         "Dropout",       "Pad",
       "SliceChannel",    "SoftmaxActivation", "SwapAxis",     "UpSampling",    "_contrib_div_sqrt_dim",
       "_div_scalar",     "_minus_scalar",   "_mul_scalar",    "_np_moveaxis",  "_np_roll",
@@ -37,6 +42,7 @@ bool backward_reads_input(const std::string& op, size_t input) {
       "_image_flip_top_bottom", "col2im",   "im2col"};
   // The first reads its indices, the second reads them and no data.
   if (op == "Embedding") return input == 0;
+  if (op == "scatter_nd") return input == 1;
   if (op == "take" || op == "pick" || op == "gather_nd" || op == "batch_take") return input == 1;
   if (op == "ROIPooling" || op == "_contrib_ROIAlign" || op == "_contrib_PSROIPooling") return input == 1;
   if (op == "where" || op == "_npi_where") return input == 0;
@@ -52,6 +58,10 @@ bool backward_reads_input(const std::string& op, size_t input) {
 
 bool backward_reads_outputs(const std::string& op) {
   static const std::set<std::string> operators = {
+      "_linalg_det", "_linalg_gelqf", "_linalg_inverse", "_linalg_potrf", "_linalg_potri", "_linalg_slogdet",
+      "_linalg_syevd", "_linalg_trsm", "_npi_average", "_npi_cholesky", "_npi_exponential", "_npi_gumbel",
+      "_npi_logistic", "_npi_norm", "_npi_normal", "_npi_normal_n", "_npi_pareto", "_npi_rayleigh",
+      "_npi_solve", "_npi_svd", "_npi_weibull",
       "Activation", "LinearRegressionOutput", "LogisticRegressionOutput", "Pooling", "SVMOutput",
       "_soybean_mx_batch_norm_factors", "_soybean_mx_channel_sums",
       "RNN",        "SoftmaxActivation",      "SoftmaxOutput",  "_npi_cbrt", "_npi_exp",

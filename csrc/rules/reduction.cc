@@ -1,9 +1,10 @@
 // Reductions. A sum over a dim that is cut is a sum of the groups' sums, a mean their
-// weighted sum, a maximum their maximum; other reductions need the whole of the dims that
-// they run over.
+// weighted sum, a maximum their maximum. A norm and the index of an extreme are written out
+// where their dims are cut; other reductions need the whole of the dims that they run over.
 #include "rules/attributes.h"
 #include "rules/families.h"
 #include "rules/rule_builder.h"
+#include "rules/written_out.h"
 
 namespace soybean {
 namespace {
@@ -48,6 +49,23 @@ Rule reduction_rule(const OperatorView& op, const Reduction& reduction, Kind kin
     rule.output(reduced_dims(dims, reduction, output.shape.size()));
   }
   return rule.build();
+}
+
+// A reduction that can be written out, with `count` statistics over its dims on the way.
+Rule statistic_rule(const OperatorView& op, const Reduction& reduction, size_t count, bool gradient) {
+  const Shape& in = op.inputs[0].shape;
+  if (op.outputs[0].shape.empty()) return reduction_rule(op, reduction, Kind::kWholeDims);  // no legacy Reshape has it
+  RuleBuilder rule(op);
+  const Dims dims = rule.dim_factors(in);
+  Shape shape = in;
+  Dims left = dims;
+  for (const size_t d : reduction.dims) {
+    rule.takes_statistic(dims[d]);
+    shape[d] = 1;
+    left[d] = kWhole;
+  }
+  for (size_t i = 0; i < count; ++i) rule.statistics(shape, left, written_itemsize(op.inputs[0].itemsize), gradient);
+  return rule.input(dims).output(reduced_dims(dims, reduction, op.outputs[0].shape.size())).build();
 }
 
 DimSet all_dims(size_t rank) {
@@ -124,7 +142,20 @@ Rule arg_rule(const OperatorView& op) {
   const auto dim = axis_index(*axis, op.inputs[0].shape.size());
   if (!dim) return Rule();
   reduction.dims = {*dim};
+  // Indices are exact in single precision, and of the data's type but in NumPy's operators.
+  const bool written = op.node.op == "argmax" || op.node.op == "argmin";
+  if (written && op.inputs[0].itemsize >= 4) return statistic_rule(op, reduction, 2, false);
   return reduction_rule(op, reduction, Kind::kWholeDims);
+}
+
+// The root of the sum of squares, or the sum of absolute values.
+Rule norm_rule(const OperatorView& op) {
+  const auto reduction = read_reduction(op, "axis", false);
+  if (!reduction || !has_operands(op, 1, 1)) return Rule();
+  AttributeReader attrs(op.node.attrs);
+  const bool squares = attrs.integer("ord", 2) == 2 && attrs.text("out_dtype", "None") == "None";
+  if (attrs.failed()) return Rule();
+  return squares ? statistic_rule(op, *reduction, 1, true) : reduction_rule(op, *reduction, Kind::kWholeDims);
 }
 
 // average: the weights have the data's dims or, for one axis, run along it. A second output
@@ -195,7 +226,8 @@ void register_reduction_rules(RuleRegistry* registry) {
   (*registry)["mean"] = legacy_rule<Kind::kMean>;
   (*registry)["max"] = legacy_rule<Kind::kMax>;
   (*registry)["min"] = legacy_rule<Kind::kMin>;
-  for (const char* name : {"prod", "nanprod", "norm"}) (*registry)[name] = legacy_rule<Kind::kWholeDims>;
+  (*registry)["norm"] = norm_rule;
+  for (const char* name : {"prod", "nanprod"}) (*registry)[name] = legacy_rule<Kind::kWholeDims>;
   (*registry)["_np_sum"] = numpy_rule<Kind::kSum>;
   (*registry)["_npi_mean"] = numpy_rule<Kind::kMean>;
   (*registry)["_np_max"] = numpy_rule<Kind::kMax>;

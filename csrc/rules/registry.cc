@@ -12,6 +12,7 @@ const std::map<std::string, RuleFunction>& rule_registry() {
     register_linear_algebra_rules(&all);
     register_diagonal_rules(&all);
     register_random_rules(&all);
+    register_whole_rules(&all);
     register_convolution_rules(&all);
     register_pooling_rules(&all);
     register_normalization_rules(&all);

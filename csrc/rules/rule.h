@@ -93,10 +93,12 @@ struct ShapePart {
 };
 
 // What an attribute that states the first number of a series becomes in a group:
-// `first`, and `step` more for each index before the group's range of the factor.
+// `first`, and `step` more for each index before the group's range of the factor; or, for
+// the number behind the last one, before the range's end.
 struct SeriesStart {
   int factor = 0;  // index into Rule::factors
   double first = 0, step = 1;
+  bool at_end = false;
 };
 
 // An input that holds indices into a factor's range. A group whose range of the

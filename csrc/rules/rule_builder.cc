@@ -100,7 +100,12 @@ RuleBuilder& RuleBuilder::extent_attr(const std::string& name, int factor, int64
 }
 
 RuleBuilder& RuleBuilder::start_attr(const std::string& name, int factor, double first, double step) {
-  rule_.start_attrs[name] = {factor, first, step};
+  rule_.start_attrs[name] = {factor, first, step, false};
+  return *this;
+}
+
+RuleBuilder& RuleBuilder::stop_attr(const std::string& name, int factor, double first, double step) {
+  rule_.start_attrs[name] = {factor, first, step, true};
   return *this;
 }
 

@@ -58,6 +58,7 @@ class RuleBuilder {
   RuleBuilder& merged_output(size_t index);
   RuleBuilder& extent_attr(const std::string& name, int factor, int64_t block = 1);
   RuleBuilder& start_attr(const std::string& name, int factor, double first, double step);
+  RuleBuilder& stop_attr(const std::string& name, int factor, double first, double step);
   RuleBuilder& index_into(size_t input, int factor);
   // `behind`: how many dims at the output's end are not part of it.
   RuleBuilder& shape_attr(const std::string& name, int output, size_t begin = 0, size_t behind = 0);

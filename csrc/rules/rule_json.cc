@@ -94,6 +94,7 @@ std::string rule_json(const Rule& rule) {
     value.set("factor", start.second.factor);
     value.set("first", start.second.first);
     value.set("step", start.second.step);
+    value.set("at_end", start.second.at_end);
     starts.set(start.first, value);
   }
 

@@ -143,12 +143,44 @@ Entry l2_normalization(const Node& node, const Entries& in, PrimitiveWriter* w) 
   return w->cast("cast", out, node.outputs[0].itemsize);
 }
 
+// ---- reductions
+
+Entry norm(const Node& node, const Entries& in, PrimitiveWriter* w) {
+  const Shape& shape = w->type(in[0]).shape;
+  const auto axes = AttributeReader(node.attrs).optional_integers("axis");
+  DimList dims = dims_from(0, shape.size());
+  if (axes && !axes->empty()) {
+    const DimSet chosen = *axis_indices(*axes, shape.size());
+    dims.assign(chosen.begin(), chosen.end());
+  }
+  const Entry x = w->cast("single", in[0], written_itemsize(w->type(in[0]).itemsize));
+  const Entry sum = w->reduction("sum", "sum", w->by_element("square", "squared", {}, {x}), dims);
+  const Entry out = w->reshaped("reduced", w->by_element("sqrt", "root", {}, {sum}), node.outputs[0].shape);
+  return w->cast("cast", out, node.outputs[0].itemsize);
+}
+
+// The least index of those whose element is the extreme: to all others the extent is added.
+Entry index_of_extreme(const Node& node, const Entries& in, PrimitiveWriter* w) {
+  const Shape shape = w->type(in[0]).shape;
+  const size_t axis = *axis_index(*AttributeReader(node.attrs).optional_integer("axis"), shape.size());
+  const std::string extent = std::to_string(shape[axis]);
+  const Entry extreme = w->reduction(node.op == "argmax" ? "max" : "min", "extreme",
+                                     w->by_element("BlockGrad", "value", {}, {in[0]}), {axis});
+  const Entry others = w->by_element("broadcast_not_equal", "others", {}, {in[0], extreme});
+  const Entry behind = w->by_element("_mul_scalar", "behind", {{"scalar", extent}}, {others});
+  const Entry index = w->add("_contrib_arange_like", "index", {{"axis", std::to_string(axis)}}, {in[0]}, {shape[axis]});
+  const Entry row = as_row("index_row", index, shape.size(), axis, w);
+  const Entry least = w->reduction("min", "least", w->by_element("broadcast_add", "indices", {}, {behind, row}), {axis});
+  return w->reshaped("reduced", least, node.outputs[0].shape);
+}
+
 const std::map<std::string, Recipe>& recipes() {
   static const std::map<std::string, Recipe> all = {
       {"softmax", softmax},           {"log_softmax", softmax},     {"softmin", softmax},
       {"SoftmaxActivation", softmax_activation},
       {"LayerNorm", layer_norm},      {"InstanceNorm", instance_norm}, {"GroupNorm", group_norm},
       {"L2Normalization", l2_normalization},
+      {"norm", norm},                 {"argmax", index_of_extreme}, {"argmin", index_of_extreme},
   };
   return all;
 }

@@ -31,7 +31,9 @@ const std::vector<std::string> kNames = {
     "source", "destination", "repeats", "reps", "pad_width", "begin", "end", "step", "squeeze_axis",
     "use_length", "multi_output", "preserve_shape", "normalization", "output_dim", "depth",
     "use_sequence_length", "sample_type", "multi_input_mode", "input_dim", "heads", "start", "repeat", "p",
-    "num_deformable_group", "no_trans", "num_args", "min_calib_range", "max_calib_range", "quantized", "with_sum"};
+    "num_deformable_group", "no_trans", "num_args", "min_calib_range", "max_calib_range", "quantized", "with_sum",
+    "offset", "k", "axis1", "axis2", "rightside", "transpose", "size", "replace", "weighted", "N", "M", "stop",
+    "dtype", "stype"};
 
 const std::vector<std::string> kValues = {
     "", "None", "0", "1", "2", "3", "-1", "-2", "9223372036854775807", "-9223372036854775808",

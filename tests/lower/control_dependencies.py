@@ -3,7 +3,7 @@
     python -m tests.lower.control_dependencies
 
 Prints the operators that MXNet cannot bind so with gradients. The lowering must know them
-(``mistakes_control_dependencies`` in csrc/rules/gradient.cc).
+(``may_follow`` in csrc/rules/gradient.cc).
 """
 from __future__ import annotations
 

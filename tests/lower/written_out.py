@@ -30,9 +30,9 @@ def program_of(case: Case) -> Program:
     count = len(case.inputs)
     symbol = mx.sym.load_json(symbol_text(case.op, attrs, count, visible_outputs(case.op, attrs, count)))
     arrays = draw_inputs(case, 0)
-    variables = {f"x{i}": Variable("parameter", operand.gradient, array)
+    variables = {f"x{i}": Variable("parameter", case.training and operand.gradient, array)
                  for i, (operand, array) in enumerate(zip(case.inputs, arrays))}
-    return Program(symbol, variables, True, "float32")
+    return Program(symbol, variables, case.training, "float32")
 
 
 def with_statistics(cases: Sequence[Case]) -> List[Case]:
@@ -58,14 +58,19 @@ def check(case: Case) -> Tuple[int, List[str]]:
     graph, heads = graph_of(program), head_gradients(program, 0)
     serial = run_serial(program, heads)
     count, problems = 0, []
-    for cuts, names in pins_of(core.rules(graph)[NODE]):
+    rule = core.rules(graph)[NODE]
+    # Where the outputs are what is left of a statistic, not every device may need it.
+    joined = {f for f, factor in enumerate(rule["factors"]) if factor["statistic"]}
+    everywhere = joined <= set(rule["outputs"][0]["dims"])
+    for cuts, names in pins_of(rule):
         devices = int(np.prod(cuts))
         plan = core.plan(graph, {"devices": devices, "pins": {NODE: names}, "spatial": "yes"})
         lowered = core.lower(graph, plan)
         errors = compare(serial, run_lowered(program, lowered, devices, heads), "float32")
         problems += [f"{case} {names}: {n}: {e:.3g}" for n, e in errors.items()]
         moved = {k: plan["bytes"][k] for k in ("forward", "backward", "total")}
-        if plan["bytes"]["statistics"] <= 0 or lowered["bytes"] != moved:
+        as_planned = lowered["bytes"] == moved if everywhere else lowered["bytes"]["total"] <= moved["total"]
+        if plan["bytes"]["statistics"] <= 0 or not as_planned:
             problems.append(f"{case} {names}: the plan moves {plan['bytes']}, the lowered graph {lowered['bytes']}")
         count += 1
     return count, problems

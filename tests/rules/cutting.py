@@ -243,8 +243,8 @@ class Cut:
             begin, end = group.get(extent["factor"], (0, size))
             local[name] = str((end - begin) * extent["block"])
         for name, start in self.rule["start_attrs"].items():
-            begin, _ = group.get(start["factor"], (0, 0))
-            local[name] = str(start["first"] + start["step"] * begin)
+            begin, end = group.get(start["factor"], (0, self.factors[start["factor"]]["size"]))
+            local[name] = f'{start["first"] + start["step"] * (end if start["at_end"] else begin):.17g}'
         for name, part in self.rule["shape_attrs"].items():
             shape = outputs[part["output"]]
             local[name] = str(tuple(shape[part["begin"]:len(shape) - part["behind"]]))

@@ -62,11 +62,44 @@ def diagonals() -> List[Case]:
     x = real(4, 3, 5)
     return [
         Case("diag", {"k": 1}, [x], "d2"),
-        Case("diag", {"axis1": 0, "axis2": -1}, [x], "d1"),
-        Case("_np_diagonal", {"offset": 1, "axis1": 1, "axis2": 2}, [x], "n", numpy=True),
-        Case("_np_trace", {"axis1": 0, "axis2": 2}, [x], "d1", numpy=True),
-        Case("_np_trace", {}, [real(4, 3)], "", numpy=True),
-        Case("_npi_tril", {"k": 1}, [x], "n", numpy=True),
+        Case("diag", {"k": -1}, [x], "d1 d2"),
+        Case("diag", {"axis1": 0, "axis2": -1}, [x], "n d1"),
+        Case("diag", {"k": 2, "axis1": 1, "axis2": 2}, [x], "n d1"),
+        Case("_np_diag", {}, [real(4, 6)], "n", numpy=True),
+        Case("_np_diag", {"k": -2}, [real(7, 4)], "d1", numpy=True),
+        Case("_np_diag", {"k": 1}, [real(4, 4)], "", numpy=True),
+        Case("_np_diagonal", {"offset": 1, "axis1": 1, "axis2": 2}, [x], "n d1", numpy=True),
+        Case("_np_trace", {"axis1": 0, "axis2": 2}, [x], "n+ d1", numpy=True),
+        Case("_np_trace", {}, [real(4, 3)], "d1+", numpy=True),
+        Case("_np_trace", {"offset": 2}, [real(4, 3)], "", numpy=True),
+        Case("_npi_tril", {"k": 1}, [x], "n d1", numpy=True),
+        Case("_npi_tril", {"k": -1}, [real(6, 4)], "n", numpy=True),
+    ]
+
+
+def wholes() -> List[Case]:
+    """Operators of which nothing can be cut."""
+    x, mask = real(4, 3), Operand((4, 3), lambda rng, s: np.ones(s), gradient=False, dtype="bool")
+
+    def case(op, attrs, inputs, numpy=True, training=True):
+        return Case(op, attrs, inputs, "", training, numpy)
+
+    return [
+        case("_contrib_allclose", {}, [x, x], numpy=False, training=False),
+        case("_npi_share_memory", {}, [x, x], training=False),
+        case("_npx_constraint_check", {}, [mask]),
+        case("all_finite", {}, [x], numpy=False, training=False),
+        case("multi_all_finite", {"num_arrays": 2}, [x, real(2)], numpy=False, training=False),
+        case("_np_diagflat", {"k": 1}, [x]),
+        case("_npi_diag_indices_from", {}, [real(4, 4)]),
+        case("_npi_ediff1d", {}, [x]),
+        case("shape_array", {}, [x], numpy=False),
+        case("size_array", {}, [x], numpy=False),
+        case("_npi_tensorinv", {"ind": 1}, [real(6, 2, 3)]),
+        case("_npi_tensorsolve", {}, [real(2, 3, 6), real(2, 3)]),
+        case("_histogram", {"bin_cnt": 5, "range": "(0, 1)"}, [positive(4, 3)], numpy=False, training=False),
+        case("CTCLoss", {}, [real(5, 4, 3), Operand((4, 2), lambda rng, s: rng.randint(1, 3, size=s), gradient=False)],
+             numpy=False),
     ]
 
 
@@ -126,4 +159,4 @@ def random_numbers() -> List[Case]:
     ]
 
 
-FAMILIES = (linear_algebra, diagonals, random_numbers)
+FAMILIES = (linear_algebra, diagonals, random_numbers, wholes)
