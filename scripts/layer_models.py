@@ -194,7 +194,7 @@ _LOSSES: Examples = {
     "poisson_nll_values": lambda: loss(gluon.loss.PoissonNLLLoss(from_logits=False), together(
         _X, counts(BATCH, 6)), activation="sigmoid"),
     "cosine_embedding": lambda: loss(gluon.loss.CosineEmbeddingLoss(margin=0.1), together(
-        normal((BATCH, 10), (BATCH, 10)), signs(BATCH)), trained=2),
+        normal((BATCH, 10), (BATCH, 10)), signs(BATCH)), trained=2, dtype="float32"),
 }
 
 EXAMPLES: Examples = {

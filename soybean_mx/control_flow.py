@@ -34,8 +34,14 @@ Entry = Tuple[int, int]  # a node's position and one of its outputs
 
 _VERSION = 10901
 _LOOPS_AND_BRANCHES = ("_foreach", "_while_loop", "_cond")  # oneDNN's fused operators have graphs inside, too
+_MARK = '"subgraphs"'  # without it a symbol's text, which may be long, need not be parsed
 # Behind these MXNet infers no shapes.
 _OF_UNKNOWN_SHAPE = ("_cond", "_while_loop")
+
+
+def may_have_bodies(text: str) -> bool:
+    """Whether a symbol's JSON text could contain loops or branches; quickly."""
+    return _MARK in text
 
 
 def has_bodies(graph: Json) -> bool:
@@ -69,8 +75,10 @@ def with_sound_gradients(symbol: mx.sym.Symbol, types: Mapping[str, Any]) -> mx.
     mxnet.symbol.Symbol
         One with the same variables and outputs.
     """
-    graph = json.loads(symbol.tojson())
-    return _load(_with_handed_on(graph, types)) if has_bodies(graph) else symbol
+    text = symbol.tojson()
+    if not may_have_bodies(text) or not has_bodies(json.loads(text)):
+        return symbol
+    return _load(_with_handed_on(json.loads(text), types))
 
 
 def _load(graph: Json) -> mx.sym.Symbol:
@@ -251,9 +259,10 @@ def internals_with_shapes(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
         are branches and loops.
     """
     internals = symbol.get_internals()
-    graph = json.loads(internals.tojson())
-    if not hides_shapes(graph):
+    text = internals.tojson()
+    if not may_have_bodies(text) or not hides_shapes(json.loads(text)):
         return internals
+    graph = json.loads(text)
     flat = _Flat()
     where = flat.write(graph, {}, "")
     return _load(flat.graph([flat.at(where, head) for head in graph["heads"]]))

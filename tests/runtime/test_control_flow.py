@@ -71,19 +71,21 @@ ROW = np.random.RandomState(2).normal(size=(1, UNITS))
 
 # Bodies of (F, step, state, v, w, row) whose gradients MXNet gets wrong in one way or another, or cannot bind.
 BODIES = {
-    "handed on": lambda F, a, b, v, w, q: (F.broadcast_add(F.dot(a, v), q), F.dot(b, w) + a),
-    "read twice": lambda F, a, b, v, w, q: (F.tanh(F.broadcast_add(F.dot(a, v) + b, q)), F.sin(b * F.dot(a, w))),
-    "accumulated": lambda F, a, b, v, w, q: (lambda s: (s, s + F.dot(b, w)))(F.broadcast_add(b + F.dot(a, v), q)),
-    "compared": lambda F, a, b, v, w, q: (F.dot(a * (b > 0), v), F.broadcast_add(F.dot(b, w), q > 0)),
-    "blocked": lambda F, a, b, v, w, q: (F.dot(a, v) + F.BlockGrad(b), F.dot(a, w) + F.broadcast_mul(b, q)),
-    "not read": lambda F, a, b, v, w, q: (F.dot(F.BlockGrad(a), v) + b, F.broadcast_add(F.dot(b, w), q)),
+    "handed on": lambda F, a, b, v, w, q: (F.dot(a, v) + q, F.dot(b, w) + a),
+    "only handed on": lambda F, a, b, v, w, q: (a * F.dot(q, v) + q, b + a * F.dot(q, w)),
+    "read twice": lambda F, a, b, v, w, q: (F.tanh(a * F.dot(a, v) + q + b), F.sin(b * F.dot(a, w))),
+    "accumulated": lambda F, a, b, v, w, q: (lambda s: (s, s + F.dot(b, w)))(b + F.dot(a, v) + q),
+    "compared": lambda F, a, b, v, w, q: (F.dot(a * (b > 0), v), F.dot(b, w) + (q > 0)),
+    "blocked": lambda F, a, b, v, w, q: (F.dot(a, v) + F.BlockGrad(b), F.dot(a, w) + b * q),
+    "not read": lambda F, a, b, v, w, q: (F.dot(F.BlockGrad(a), v) + b, F.dot(b, w) + q),
 }
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_loops_over_a_sequence(name):
     def function(F, x, state, q, v, w):
-        x, state, q = F.tanh(x), F.tanh(state), F.tanh(q)
+        x, state = F.tanh(x), F.tanh(state)
+        q = F.broadcast_add(F.zeros_like(state), F.tanh(q))
         outputs, last = F.contrib.foreach(lambda a, b: BODIES[name](F, a, b, v, w, q), x, state)
         return outputs, last, F.dot(last, w)  # w is used outside too
 

@@ -443,3 +443,17 @@ def test_install_again_changes_nothing():
     gluon_front.install()
     assert before == (gluon.HybridBlock._call_cached_op, gluon.Trainer._update, autograd.backward,
                       mx.nd.NDArray.backward)
+
+
+def test_children_of_a_block_that_is_not_hybrid_are_tiled_one_by_one():
+    def build(prefix):
+        net = gluon.contrib.nn.Concurrent(axis=1, prefix=prefix)
+        with net.name_scope():
+            net.add(gluon.nn.Dense(6, activation="relu"), gluon.contrib.nn.Identity(), gluon.nn.Dense(4))
+        return net
+
+    nets = pair(build, samples(8, 10))
+    for net in nets:
+        train(net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}), 2)
+    assert_same_parameters(nets[1], nets[0])
+    assert all(is_tiled(parameter) for parameter in parameters(nets[1]))
