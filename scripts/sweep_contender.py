@@ -100,10 +100,10 @@ def without_dropout(net: gluon.Block) -> None:
 
 
 def parameters_of(net: gluon.Block) -> Dict[str, gluon.Parameter]:
-    """The parameters by their place in the network, which two copies of it share."""
+    """The parameters by their place in the network, which two copies of it share; not those that it does not use."""
     found: Dict[str, gluon.Parameter] = {}
     for name, parameter in net._collect_params_with_prefix().items():
-        if parameter not in found.values():
+        if parameter._data is not None and parameter not in found.values():
             found[name] = parameter
     return found
 
@@ -127,12 +127,12 @@ def build(sample: SampleModel, inputs: Sequence[mx.nd.NDArray], dtype: str, init
 
 
 def finish_initialisation(net: gluon.Block, inputs: Sequence[mx.nd.NDArray]) -> None:
-    """Give deferred parameters their shapes: those of a block that cannot be traced whole need a run."""
+    """Give deferred parameters their shapes: a block that cannot be traced whole, or does not use all, needs a run."""
     try:
         net.infer_shape(*inputs)
         for parameter in net.collect_params().values():
             parameter._finish_deferred_init()
-    except (AttributeError, TypeError, NotImplementedError):
+    except (AttributeError, KeyError, NotImplementedError, TypeError):
         net(*inputs)
 
 
@@ -167,7 +167,7 @@ def train(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], learning_rate: Opti
     run = Run()
     weights = Weights()
     parameters = parameters_of(net)
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": learning_rate or 0.0, "momentum": 0.9})
+    trainer = gluon.Trainer(list(parameters.values()), "sgd", {"learning_rate": learning_rate or 0.0, "momentum": 0.9})
     for step in range(STEPS):
         begin = time.time()
         with autograd.record():
@@ -181,7 +181,7 @@ def train(net: gluon.Block, inputs: Sequence[mx.nd.NDArray], learning_rate: Opti
                 moved, size = norm(gradients.values()), norm(parameters[name].data().asnumpy() for name in gradients)
                 learning_rate = MOVE * size / moved if moved else 0.1
                 trainer.set_learning_rate(learning_rate)
-        trainer.step(1)
+        trainer.step(1, ignore_stale_grad=True)  # a network may not use all of its parameters
         run.values.update({f"output {index} of step {step}": o.asnumpy() for index, o in enumerate(outputs)})
         run.values[f"loss of step {step}"] = loss.asnumpy().reshape(1)
         mx.nd.waitall()
