@@ -59,7 +59,7 @@ def _boxes(rng: np.random.RandomState, shape: Tuple[int, ...]) -> np.ndarray:
 
 def template_and_search(rng: np.random.RandomState, shape: Tuple[int, ...]) -> List[mx.nd.NDArray]:
     """What a tracker looks for, and where: images of the sizes that SiamRPN is trained on."""
-    return [*images(rng, shape), *images(rng, (*shape[:2], 287, 287))]
+    return [*images(rng, shape), *images(rng, (*shape[:2], 255, 255))]
 
 
 @dataclass(frozen=True)
