@@ -300,13 +300,26 @@ def main(configuration: str) -> None:
     dtype = sample.dtype or config["dtype"]
     constants_of_type(dtype)
     inputs = of_type(sample.inputs(np.random.RandomState(3)), dtype)
-    serial, initial = serial_run(sample, inputs, dtype)
+    try:
+        serial, initial = serial_run(sample, inputs, dtype)
+    except Exception:  # whatever MXNet and the network's own code raise
+        reason = zoo_models.why_untrainable(config["model"])
+        if reason is None:
+            raise
+        for devices in config["devices"]:
+            print_row({"model": config["model"], "devices": devices, "dtype": dtype, "worst_error": None,
+                       "untrainable": reason})
+        return
     shaken = None
     if dtype != "float64":
         shaken, _ = serial_run(sample, inputs, dtype, last_bits_changed(initial), serial.learning_rate)
     for devices in config["devices"]:
-        row = compared(sample, config["model"], dtype, devices, serial, shaken, initial, inputs)
-        print("row:" + json.dumps(row), flush=True)
+        print_row(compared(sample, config["model"], dtype, devices, serial, shaken, initial, inputs))
+
+
+def print_row(row: Mapping[str, Any]) -> None:
+    """Print a result as sweep_zoo.py reads it."""
+    print("row:" + json.dumps(row), flush=True)
 
 
 def last_bits_changed(values: Values) -> Values:

@@ -34,9 +34,9 @@ Row = Dict[str, Any]
 
 
 def passes(row: Row) -> bool:
-    """Whether a row says that the model trains as on one device."""
-    if "error" in row:
-        return False
+    """Whether a row says that the model trains as on one device, or that one device cannot train it."""
+    if "error" in row or "untrainable" in row:
+        return "untrainable" in row
     return row["worst_error"] <= TOLERANCE or row.get("noise_ratio", float("inf")) <= NOISE_RATIO
 
 
@@ -96,6 +96,8 @@ def cells(row: Row) -> List[str]:
     """A row of the table."""
     if "error" in row:
         return [row["model"], row["devices"], "", "", "", "", "FAILED: " + row["error"].replace("|", "/")]
+    if "untrainable" in row:
+        return [row["model"], row["devices"], "", "", "", "", "one device cannot train it: " + row["untrainable"]]
     error = f"{row['worst_error']:.0e}" if "noise_ratio" not in row else (
         f"{row['worst_error']:.0e} ({row['noise_ratio']:.1f}x noise)")
     return [row["model"], row["devices"], *(str(row[k]) for k in ("nodes", "cut", "replicated", "whole")),

@@ -112,6 +112,17 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"", (3, 48, 48)),
 )
 
+# What plain MXNet cannot train on one CPU either, as hybridized blocks, and why.
+UNTRAINABLE = {
+    r"dcnv2": "the gradient of ModulatedDeformableConvolution is implemented on GPUs only",
+    r"_v1b_gn$": "GluonCV's GroupNorm gives Symbol.reshape several numbers, and cannot be traced",
+}
+
+
+def why_untrainable(name: str) -> Optional[str]:
+    """Why plain MXNet cannot train a model on a CPU; None where it can."""
+    return next((reason for pattern, reason in UNTRAINABLE.items() if re.search(pattern, name)), None)
+
 
 def mxnet_names() -> List[str]:
     """The names of ``mxnet.gluon.model_zoo.vision``."""
