@@ -125,12 +125,27 @@ def test_rows_are_kept_and_not_run_again(tmp_path, monkeypatch):
     assert sweep_zoo.sweep(["resnet18_v1"], args) == [kept]
 
 
-@pytest.mark.parametrize("flags, said", [(["--models", "lenet"], "no model lenet"), (["--models", ","], "no model"),
+@pytest.mark.parametrize("flags, said", [(["--models", "lenet"], "no model 'lenet'"), (["--models", ","], "no model"),
                                          (["--sample", "5/4"], "I must be"), (["--sample", "a"], "two whole numbers"),
                                          (["--devices", "tpu:1"], "tpu"), (["--jobs", "0"], "at least 1")])
 def test_messages(flags, said):
     with pytest.raises(ChildFailure, match=said):
         run_child(SWEEP, flags)
+
+
+def documented_commands() -> List[str]:
+    """The command lines of docs/zoo.md."""
+    lines = (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith("python scripts/sweep_zoo.py")]
+
+
+def test_the_documented_commands_are_ones_that_the_script_takes():
+    commands = documented_commands()
+    assert len(commands) == 2
+    for command in commands:
+        args = sweep_zoo.parse_arguments(command.split()[2:])
+        for name in (args.models or "").split(","):
+            assert not name or contender.find(name)
 
 
 def test_every_name_of_the_zoos_is_there():
