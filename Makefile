@@ -16,7 +16,7 @@ VENV := .venv
 PRINT_VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 VERSION := $(shell $(PYTHON) -c '$(PRINT_VERSION)')
 INSTALLED := $(VENV)/installed-$(VERSION)
-REQUIREMENTS := pyproject.toml setup.py soybean_mx.pth requirements/development.txt requirements/zoo.txt \
+REQUIREMENTS := pyproject.toml setup.py soybean_mx.pth requirements/development.txt requirements/zoo.txt requirements/nlp.txt \
 	requirements/constraints.txt
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c requirements/constraints.txt
 
@@ -47,7 +47,9 @@ $(INSTALLED): $(REQUIREMENTS)
 	test "$$($(VENV)/bin/python -c '$(PRINT_VERSION)' 2>/dev/null)" = $(VERSION) || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) setuptools cmake
 	$(PIP) mxnet numpy -r requirements/development.txt
-	$(PIP) --no-deps --use-pep517 -r requirements/zoo.txt
+	$(PIP) --no-deps -r requirements/zoo.txt
+	$(PIP) --no-deps --use-pep517 -r requirements/nlp.txt || echo "GluonNLP could not be built, which takes a C++ \
+	compiler and Python's headers (python3-dev): its models are left out of the tests." >&2
 	$(PIP) --no-build-isolation --editable .
 	touch $@
 
