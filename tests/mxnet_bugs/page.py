@@ -19,6 +19,9 @@ from soybean_mx.files import write_text
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "mxnet_bugs.md"
 SECONDS = 120
+# These read or write memory that is not theirs, and end in one way or another by chance.
+BY_CHANCE = ("dsplit_axis", "insert_number", "layouts_of_shared_memory", "profiler_of_many_contexts", "resize_like",
+             "sgd_of_many_tensors", "unravel_index", "while_loop_again")
 
 HEAD = """# Faults of MXNet that were met
 
@@ -36,6 +39,8 @@ def scripts() -> List[Path]:
 
 def ending(script: Path) -> str:
     """Run a script and say how it ended."""
+    if script.stem in BY_CHANCE:
+        return "ends in one way or another, as it meets memory that is not its own"
     status = subprocess.run([sys.executable, str(script)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                             timeout=SECONDS).returncode
     if status == 0:
