@@ -95,6 +95,8 @@ def without_dropout(net: gluon.Block) -> None:
     """Let nothing be dropped at random, which two runs could not share."""
     if isinstance(net, gluon.nn.Dropout):
         net._rate = 0
+    if hasattr(net, "drop_prob"):  # GluonCV's DropBlock, which is made for images of one size, too
+        net.drop_prob = 0
     for child in net._children.values():
         without_dropout(child)
 
