@@ -16,6 +16,7 @@ from unittest import mock
 import mxnet as mx
 import numpy as np
 
+from models import zoo_names
 from sample_model import SampleModel
 
 BATCH = 4
@@ -124,20 +125,11 @@ def why_untrainable(name: str) -> Optional[str]:
     return next((reason for pattern, reason in UNTRAINABLE.items() if re.search(pattern, name)), None)
 
 
-def mxnet_names() -> List[str]:
-    """The names of ``mxnet.gluon.model_zoo.vision``."""
-    try:
-        mx.gluon.model_zoo.vision.get_model("")
-    except ValueError as error:  # the zoo publishes its names only in this message
-        return sorted(str(error).split("\n\t")[1:])
-    raise RuntimeError("mxnet.gluon.model_zoo accepted an empty model name.")
-
-
 def gluoncv_names() -> List[str]:
     """The names of GluonCV's zoo that can be trained, with ``gluoncv:`` before those that MXNet's zoo has too."""
     from gluoncv import model_zoo
 
-    ours = set(mxnet_names())
+    ours = set(zoo_names())
     return [f"gluoncv:{name}" if name in ours else name for name in model_zoo.get_model_list() if "int8" not in name]
 
 
@@ -149,7 +141,7 @@ def find(name: str) -> SampleModel:
     ValueError
         When neither has it.
     """
-    if name in mxnet_names():
+    if name in zoo_names():
         build = partial(mx.gluon.model_zoo.vision.get_model, name)
     elif name in gluoncv_names():
         build = partial(_gluoncv, name.replace("gluoncv:", ""))

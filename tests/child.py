@@ -74,6 +74,43 @@ def run_child(
     return out
 
 
+def run_each(target: str, folder: Path, names: Sequence[str], suffix: str, seconds: float,
+             env: Optional[Dict[str, Optional[str]]] = None) -> Dict[str, str]:
+    """Run a module on many names in one child; where that crashes, those after the one that it was at in another.
+
+    Parameters
+    ----------
+    target : str
+        As of :func:`run_child`. Its arguments are the folder and the names; it works through them in order.
+    folder : Path
+        Where it leaves a file for each name that is done.
+    names : sequence of str
+        The names.
+    suffix : str
+        What the files' names have behind it.
+    seconds : float
+        For each name, of which a child may take all that those before have left.
+    env : dict, optional
+        As of :func:`run_child`.
+
+    Returns
+    -------
+    dict of str to str
+        Why a name was not done, by name.
+    """
+    failures: Dict[str, str] = {}
+    waiting = list(names)
+    while waiting:
+        try:
+            run_child(target, [str(folder), *waiting], timeout=seconds * len(waiting), env=env)
+            break
+        except ChildFailure as failure:
+            rest = [name for name in waiting if not (folder / f"{name}{suffix}").exists()]
+            failures[(rest or waiting[-1:])[0]] = str(failure)
+            waiting = rest[1:]
+    return failures
+
+
 def _python_arguments(target: str) -> Sequence[str]:
     if "\n" not in target and target.endswith(".py"):
         return [target]

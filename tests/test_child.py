@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.child import ChildFailure, run_child
+from tests.child import ChildFailure, run_child, run_each
 
 
 def test_output_arguments_and_environment():
@@ -27,3 +27,21 @@ def test_exception_is_reported():
 def test_timeout_is_reported():
     with pytest.raises(ChildFailure, match="not done after 0.5 s"):
         run_child("import time\ntime.sleep(30)", timeout=0.5)
+
+
+def test_those_after_a_crash_go_on_in_another_child(tmp_path):
+    code = """
+import os, pathlib, sys
+for name in sys.argv[2:]:
+    if name.startswith("crash"):
+        os.abort()
+    pathlib.Path(sys.argv[1], name + ".out").touch()
+"""
+    failures = run_each(code, tmp_path, ["a", "crash", "b", "crash again", "c"], ".out", 60)
+    assert sorted(failures) == ["crash", "crash again"] and "SIGABRT" in failures["crash"]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+def test_a_child_that_fails_when_all_is_done_is_reported(tmp_path):
+    code = "import pathlib, sys\npathlib.Path(sys.argv[1], 'a.out').touch()\nsys.exit(3)"
+    assert "exit status 3" in run_each(code, tmp_path, ["a"], ".out", 60)["a"]

@@ -39,10 +39,6 @@ BatchNormAttributes read_attributes(const Node& node) {
   return a;
 }
 
-const char* type_name(int itemsize) {
-  return itemsize == 2 ? "float16" : itemsize == 8 ? "float64" : "float32";
-}
-
 // Copies a graph node by node, writing BatchNorm out on the way.
 class Expander {
  public:
@@ -121,9 +117,7 @@ class Expander {
   }
 
   void append(Node node) {
-    bool gradient = node.is_variable() && node.requires_grad;
-    for (const Entry& e : node.inputs) gradient = gradient || passes_gradient(e);
-    gradients_.push_back(gradient && !stops_gradient(node.op));
+    gradients_.push_back(carries_gradient(node, gradients_));
     nodes_.push_back(std::move(node));
   }
 
@@ -135,7 +129,7 @@ class Expander {
 
   Entry cast(Entry x, int itemsize, const std::string& name) {
     if (type(x).itemsize == itemsize) return x;
-    return add("Cast", name, {{"dtype", type_name(itemsize)}}, {x}, {type(x).shape, itemsize});
+    return add("Cast", name, {{"dtype", float_name(itemsize)}}, {x}, {type(x).shape, itemsize});
   }
 
   Entry expand(const Node& node) {

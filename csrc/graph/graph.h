@@ -87,6 +87,11 @@ int64_t element_count(const Shape& shape);
 inline int64_t byte_count(const TensorType& t) {
   return element_count(t.shape) * t.itemsize;
 }
+
+// MXNet's name of the floating type of that many bytes.
+inline const char* float_name(int itemsize) {
+  return itemsize == 2 ? "float16" : itemsize == 8 ? "float64" : "float32";
+}
 std::string shape_text(const Shape& shape);  // "(2, 3)"
 
 }  // namespace soybean

@@ -42,11 +42,7 @@ class Pass {
  private:
   static std::vector<bool> gradients_of(const std::vector<Node>& nodes) {
     std::vector<bool> gradients;
-    for (const Node& node : nodes) {
-      bool gradient = node.is_variable() && node.requires_grad;
-      for (const Entry& e : node.inputs) gradient = gradient || gradients[static_cast<size_t>(e.node)];
-      gradients.push_back(gradient && !stops_gradient(node.op));
-    }
+    for (const Node& node : nodes) gradients.push_back(carries_gradient(node, gradients));
     return gradients;
   }
 

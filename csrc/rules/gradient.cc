@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -41,6 +42,13 @@ bool stops_gradient(const std::string& op) {
       "broadcast_logical_and", "broadcast_logical_or", "broadcast_logical_xor",
       "_contrib_box_decode", "_contrib_box_encode", "_contrib_index_array"};
   return operators.count(op) > 0;
+}
+
+bool carries_gradient(const Node& node, const std::vector<bool>& known) {
+  if (node.is_variable()) return node.requires_grad;
+  if (stops_gradient(node.op)) return false;
+  return std::any_of(node.inputs.begin(), node.inputs.end(),
+                     [&known](const Entry& e) { return known[static_cast<size_t>(e.node)]; });
 }
 
 bool has_gradient(const Node& node, size_t input) {

@@ -185,6 +185,10 @@ Rule find_rule(const Graph& graph, int node, bool training);
 // Whether an operator sends no gradient to its inputs (BlockGrad, argmax).
 bool stops_gradient(const std::string& op);
 
+// Whether a gradient comes to a node and goes on: to a variable that wants one, or to
+// some input. `known`: the same of all nodes before it.
+bool carries_gradient(const Node& node, const std::vector<bool>& known);
+
 // Whether an operator has a gradient for an input. MXNet writes none for labels, lengths
 // and indices, so that what was in the memory before is taken for it, or refuses to.
 bool has_gradient(const Node& node, size_t input);

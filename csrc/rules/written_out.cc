@@ -14,10 +14,6 @@ using Entries = std::vector<Entry>;
 using DimList = std::vector<size_t>;
 using Recipe = Entry (*)(const Node&, const Entries&, PrimitiveWriter*);
 
-const char* type_name(int itemsize) {
-  return itemsize == 2 ? "float16" : itemsize == 8 ? "float64" : "float32";
-}
-
 // An epsilon as MXNet keeps it, in single precision.
 std::string epsilon(const Node& node, double usual) {
   char text[32];
@@ -222,7 +218,7 @@ Entry PrimitiveWriter::reshaped(const std::string& what, Entry x, const Shape& s
 
 Entry PrimitiveWriter::cast(const std::string& what, Entry x, int itemsize) {
   if (type(x).itemsize == itemsize) return x;
-  const Entry out = by_element("Cast", what, {{"dtype", type_name(itemsize)}}, {x});
+  const Entry out = by_element("Cast", what, {{"dtype", float_name(itemsize)}}, {x});
   nodes_.back().outputs[0].itemsize = itemsize;
   return out;
 }

@@ -137,9 +137,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
     rules.push_back(node.is_variable()
                         ? Rule{}
                         : find_rule(expanded.graph, static_cast<int>(i), training && !local));
-    bool gradient = node.is_variable() && node.requires_grad;
-    for (const Entry& e : node.inputs) gradient = gradient || gradients[static_cast<size_t>(e.node)];
-    gradients.push_back(gradient && !stops_gradient(node.op));
+    gradients.push_back(carries_gradient(node, gradients));
   }
   mark_samples(expanded.graph, &rules);
   return Program{std::move(expanded), std::move(rules), std::move(gradients)};

@@ -6,8 +6,8 @@ Expected: the sum of the head gradient, 4 in each place.
 
 Seen: with oneDNN the bias's gradient is not written at all. (``MXNET_MKLDNN_ENABLED=0`` is right.)
 
-How the project avoids it: a tiled weight that is frozen asks for its gradient where its bias is trained, and nobody
-reads it (soybean_mx/executor.py).
+How the project avoids it: it does not. A tiled block gives what MXNet gives: train the weight too, or set
+``MXNET_MKLDNN_ENABLED=0``.
 """
 import mxnet as mx
 

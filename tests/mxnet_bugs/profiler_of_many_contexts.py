@@ -7,8 +7,8 @@ Expected: a row of the trace for each context.
 Seen: its table of CPU contexts is as long as there are cores: on a machine with fewer than 8 cores it writes beyond
 the end, which names a wrong context or ends the process.
 
-How the project avoids it: its own traces come from several processes' profiles of few contexts
-(scripts/trace_step.py), and memory is counted on 4 contexts at most (scripts/bench_memory.py).
+How the project avoids it: traces and counts of memory are made on contexts of low numbers alone
+(``PROFILED_CPUS`` in scripts/trace_step.py, ``contexts_counted`` in scripts/bench_memory.py).
 """
 import os
 import tempfile

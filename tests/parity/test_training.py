@@ -18,7 +18,7 @@ from typing import Dict, List
 import numpy as np
 import pytest
 
-from tests.child import ChildFailure, run_child
+from tests.child import run_each
 from tests.models import MODELS
 from tests.parity.comparison import disagreements
 from tests.parity.train import OPTIMIZERS, Run
@@ -57,18 +57,7 @@ RUNS = all_runs() if FULL else selected_runs()
 
 def run_all(folder: Path, names: List[str]) -> Dict[str, str]:
     """Train the runs of these names and return, by name, why one failed."""
-    failures = {}
-    waiting = list(names)
-    while waiting:
-        try:
-            run_child("tests.parity.train", [str(folder), *waiting], timeout=SECONDS_PER_RUN * len(waiting))
-            break
-        except ChildFailure as failure:
-            done = [n for n in waiting if (folder / f"{n}.npz").exists()]
-            rest = waiting[len(done) :]
-            failures[rest[0]] = str(failure)
-            waiting = rest[1:]
-    return failures
+    return run_each("tests.parity.train", folder, names, ".npz", SECONDS_PER_RUN)
 
 
 @pytest.fixture(scope="module")

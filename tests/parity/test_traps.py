@@ -13,7 +13,7 @@ from typing import Dict, List
 import numpy as np
 import pytest
 
-from tests.child import ChildFailure, run_child
+from tests.child import run_each
 from tests.parity.traps import FULL, TOLERANCE, TRAPS, errors, runs
 
 CHILDREN = 2
@@ -24,18 +24,7 @@ ENVIRONMENT = {"MXNET_SAFE_ACCUMULATION": "1"}
 
 def check_all(folder: Path, names: List[str]) -> Dict[str, str]:
     """Check traps and return, by name, why one did not end."""
-    failures = {}
-    waiting = list(names)
-    while waiting:
-        try:
-            run_child("tests.parity.traps", [str(folder), *waiting], SECONDS_PER_TRAP * len(waiting), ENVIRONMENT)
-            break
-        except ChildFailure as failure:
-            waiting = [n for n in waiting if not (folder / f"{n}.json").exists()]
-            if waiting:
-                failures[waiting[0]] = str(failure)
-                waiting = waiting[1:]
-    return failures
+    return run_each("tests.parity.traps", folder, names, ".json", SECONDS_PER_TRAP, ENVIRONMENT)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def in_turn(names: List[str], count: int) -> List[str]:
 
 def selected_runs() -> List[Tuple[str, str]]:
     """Models with devices: each of MXNet's on 4 one day and on 8 the next, and some others."""
-    names = zoo_models.mxnet_names()
+    names = zoo_models.zoo_names()
     names += in_turn(zoo_models.gluoncv_names(), 2) + in_turn(list(sequence_models.MODELS), 6)
     return [(name, sweep_zoo.DEVICES[(TODAY + index) % 2]) for index, name in enumerate(names)]
 
@@ -150,5 +150,5 @@ def test_the_documented_commands_are_ones_that_the_script_takes():
 
 def test_every_name_of_the_zoos_is_there():
     names = run_child(SWEEP, ["--list"]).split()
-    assert len(names) == len(set(names)) and len(zoo_models.mxnet_names()) == 34
+    assert len(names) == len(set(names)) and len(zoo_models.zoo_names()) == 34
     assert {"resnet152_v2", "gluoncv:resnet152_v2", "nasnet_6_4032", "yolo3_darknet53_voc"} <= set(names)
