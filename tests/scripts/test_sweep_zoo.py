@@ -104,6 +104,11 @@ def test_what_passes():
     assert not sweep_zoo.passes({"worst_error": 1e-3, "noise_ratio": 20.0})
 
 
+def test_a_model_of_single_precision_alone_has_onednn_in_a_sweep_in_double():
+    row, = sweep_zoo.run_model("batch_norm_relu", ["cpu:4"], "float64", SECONDS)
+    assert sweep_zoo.passes(row) and row["dtype"] == "float32", row  # without oneDNN: not implemented for CPU
+
+
 def test_what_one_device_cannot_train_is_a_row():
     row, = sweep_zoo.run_model("center_net_resnet18_v1b_dcnv2_voc", ["cpu:4"], "float64", SECONDS)
     assert "on GPUs only" in row["untrainable"] and row["worst_error"] is None
