@@ -56,6 +56,7 @@ class Prices {
 
   // What tensors alike have in common: tensors with equal numbers have equal prices.
   int kind(Entry e);
+  const Counts& counts(int tiling, size_t rank);
 
  private:
   struct Kind {
@@ -64,7 +65,6 @@ class Prices {
     bool kept;  // where memory has a price: whether a copy is kept for the backward pass
   };
   Cost conversion_of(const Kind& kind, int from, int to);
-  const Counts& counts(int tiling, size_t rank);
 
   const Space& space_;
   const Pricing pricing_;

@@ -14,6 +14,10 @@ constexpr int kArrangedCuts = 4;
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
+bool is_owned(const Tiling& tiling) {
+  return std::all_of(tiling.begin(), tiling.end(), [](Choice c) { return c == kOwner; });
+}
+
 Cost capped(Cost cost) { return kImpossible < cost ? kImpossible : cost; }
 
 Tiling without_partial(const Tiling& tiling) {
@@ -67,8 +71,9 @@ bool needed_differently(const Space& space, Entry e) {
 
 bool rests(const Space& space, Entry e) {
   if (space.is_pinned(e)) return true;
+  if (space.is_fixed(e)) return false;
   const std::vector<Use>& uses = space.uses(e);
-  if (space.graph().node(e.node).is_variable() && (uses.empty() || space.is_fixed(e))) return true;
+  if (space.graph().node(e.node).is_variable() && uses.empty()) return true;
   // Inputs of one operator that are needed alike count as one use.
   return needed_differently(space, e) || std::any_of(uses.begin(), uses.end(), [&uses](const Use& use) {
     return use.node != uses[0].node || (use.node < 0 && use.input != uses[0].input);
@@ -183,6 +188,17 @@ std::vector<Problem::Need> Problem::needs(Entry e) {
   return out;
 }
 
+// Variables that are changed in place are never converted. Where prices are those of
+// counts, tilings with the same counts are one.
+Cost Problem::conversion(Entry e, int from, int to) {
+  if (space_.is_fixed(e)) {
+    const size_t rank = space_.graph().type(e).shape.size();
+    const bool same = prices_.pricing().exact ? from == to : prices_.counts(from, rank) == prices_.counts(to, rank);
+    return same ? Cost{} : kImpossible;
+  }
+  return prices_.conversion(e, from, to);
+}
+
 void Problem::add_conversions(Entry e, int from, const std::vector<int>& tilings, const Need& need) {
   const bool fixed = space_.is_fixed(e);
   std::vector<int> key{prices_.kind(e), fixed, static_cast<int>(tilings.size())};
@@ -199,7 +215,7 @@ void Problem::add_conversions(Entry e, int from, const std::vector<int>& tilings
       for (const std::vector<int>& needed : need.tilings) {
         Cost sum{};
         for (const int n : needed) {
-          sum = sum + (fixed && t != n ? kImpossible : prices_.conversion(e, t, n));
+          sum = sum + conversion(e, t, n);
         }
         table.push_back(capped(sum));
       }
@@ -268,10 +284,31 @@ Problem::Source Problem::best_source(Entry e, const std::vector<int>& needed) {
   return it->second = best_of(e, candidates, needed);
 }
 
+// A variable that is changed in place, by the first of these.
+void Problem::add_fixed(Entry e, const std::vector<Need>& all) {
+  const int owner = operator_variable_[index(space_.fixed_by(e)->node)];
+  const auto changes = std::find_if(all.begin(), all.end(), [owner](const Need& need) { return need.variable == owner; });
+  std::vector<int> at;
+  std::vector<Cost> costs;
+  for (const std::vector<int>& needed : changes->tilings) {
+    at.push_back(needed[0]);
+    const bool possible = needed.size() == 1 && (!space_.is_whole_boundary() || is_owned(prices_.tiling(at.back())));
+    costs.push_back(possible ? prices_.holding(e, prices_.tiling(at.back())) : kImpossible);
+  }
+  add_unary(owner, std::move(costs));
+  for (const Need& need : all) {
+    if (need.variable != owner) add_conversions(e, owner, at, need);
+  }
+}
+
 void Problem::add_tensor(Entry e) {
   const bool variable = space_.graph().node(e.node).is_variable();
   const std::vector<Need> all = needs(e);
   if (all.empty()) return;
+  if (space_.is_fixed(e) && !space_.is_pinned(e)) {
+    add_fixed(e, all);
+    return;
+  }
   const auto domain = domains_.tensors.find(e);
   if (domain == domains_.tensors.end()) {  // one use
     if (!variable) {
@@ -457,7 +494,10 @@ Plan Problem::plan_of(const Solution& solution) {
         continue;
       }
       const std::vector<int> needed = needed_by(plan, e);
-      if (node.is_variable()) {
+      if (space_.is_fixed(e)) {
+        const Use& use = *space_.fixed_by(e);
+        tiling = input_tiling(space_.program().rules[index(use.node)], use.input, plan.operators[index(use.node)]);
+      } else if (node.is_variable()) {
         tiling = needed.empty() ? best_of(e, domains_.tensors.at(e), {}).tiling : best_source(e, needed).tiling;
       } else if (needed.empty()) {
         tiling = without_partial(output_tiling(space_.program().rules[i], k, plan.operators[i]));

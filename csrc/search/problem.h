@@ -39,8 +39,8 @@ struct Filter {
 
 Domains domains_of(const Space& space, const Filter& filter);
 
-// Whether a tensor is a variable of the problem, resting between its uses: it has
-// several, or a pin, or is one that is changed in place.
+// Whether a tensor is a variable of the problem, resting between its uses: it has several,
+// or a pin. One that is changed in place rests where its operator is, unless it has a pin.
 bool rests(const Space& space, Entry e);
 
 class Problem {
@@ -85,7 +85,9 @@ class Problem {
   void add_results();
   void add_tensor(Entry e);
   void add_unary(int variable, std::vector<Cost> costs);
+  void add_fixed(Entry e, const std::vector<Need>& all);
   void add_conversions(Entry e, int from, const std::vector<int>& tilings, const Need& need);
+  Cost conversion(Entry e, int from, int to);
   void pack();
 
   // Where a variable of the graph is best held for one use.

@@ -271,10 +271,10 @@ class Search {
       plan->tensors[{program_.expanded.statistics[s].variable, 0}] = plan->results[outputs + s];
     }
     for (auto& [e, tiling] : plan->tensors) {
-      if (!space.is_fixed(e)) continue;
-      const Use use = space.uses(e).front();
-      const size_t node = static_cast<size_t>(use.node);
-      tiling = input_tiling(program_.rules[node], use.input, plan->operators[node]);
+      const Use* use = space.fixed_by(e);
+      if (use == nullptr) continue;
+      const size_t node = static_cast<size_t>(use->node);
+      tiling = input_tiling(program_.rules[node], use->input, plan->operators[node]);
     }
   }
 

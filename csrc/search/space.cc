@@ -213,12 +213,12 @@ bool Space::is_small(Entry e) const {
   return bytes <= kSmallBytes && bytes <= largest_ / kSmallFraction;
 }
 
-bool Space::is_fixed(Entry e) const {
-  if (!graph().node(e.node).is_variable()) return false;
-  const std::vector<Use>& all = uses(e);
-  return std::any_of(all.begin(), all.end(), [&](const Use& use) {
-    return use.node >= 0 && takes_variable_only(graph(), use.node, use.input);
-  });
+const Use* Space::fixed_by(Entry e) const {
+  if (!graph().node(e.node).is_variable()) return nullptr;
+  for (const Use& use : uses(e)) {
+    if (use.node >= 0 && takes_variable_only(graph(), use.node, use.input)) return &use;
+  }
+  return nullptr;
 }
 
 // Whether an operator without a rule makes or uses the tensor: it may as well be
@@ -266,13 +266,17 @@ std::vector<OperatorCuts> Space::operator_cuts(int node) const {
   if (pin != pins_.operators.end()) return {pin->second};
   const Rule& rule = program_.rules[static_cast<size_t>(node)];
   if (!rule.known) return {owned(mesh_)};
+  bool fixed = false;
+  for (const Entry& e : graph().node(node).inputs) fixed = fixed || is_fixed(e);
+  // An operator that changes its variables in place is where they are: with variables
+  // whole on the first device, it is there too.
+  if (fixed && options_.whole_boundary) return {owned(mesh_)};
 
   const std::vector<int> factors = usable_factors(node);
   const bool whole_allowed = may_be_whole(node);
   // Copies of an operator that changes its variables in place would have to be run by
   // every device, also where nothing needs their outputs.
-  bool alone = rule.random;
-  for (const Entry& e : graph().node(node).inputs) alone = alone || is_fixed(e);
+  const bool alone = rule.random || fixed;
   std::vector<int64_t> key{whole_allowed, alone};
   for (const int f : factors) {
     const Factor& factor = rule.factors[static_cast<size_t>(f)];
@@ -423,11 +427,6 @@ std::vector<Tiling> Space::result_tilings(size_t result) const {
 }
 
 OperatorCuts Space::random_cuts(int node, std::mt19937_64* random) const {
-  // An operator that changes its variables in place is where they are: with variables
-  // whole on the first device, it is there too.
-  for (const Entry& e : graph().node(node).inputs) {
-    if (options_.whole_boundary && is_fixed(e)) return owned(mesh_);
-  }
   return shuffled(mesh_, pick(operator_cuts(node), random), random);
 }
 

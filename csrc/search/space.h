@@ -62,7 +62,9 @@ class Space {
   bool is_pinned(int node) const { return pins_.operators.count(node) > 0; }
   // Whether the tensor is a variable that must never be converted: an operator
   // takes nothing but a variable there (the moving statistics of a fused BatchNorm).
-  bool is_fixed(Entry e) const;
+  bool is_fixed(Entry e) const { return fixed_by(e) != nullptr; }
+  // The first use that makes it so; null for other tensors.
+  const Use* fixed_by(Entry e) const;
 
   // Whether some operator or tensor has too many choices on so many devices, and those
   // with many different ones were left out: what is best is best among the others.

@@ -26,6 +26,17 @@ class ProgramWriter:
         self.variables[name] = Variable("parameter", True, np.zeros(shape, "float32"))
         return mx.sym.Variable(name)
 
+    def state(self, name: str, *shape: int) -> mx.sym.Symbol:
+        """Add a state that an operator changes in place."""
+        self.variables[name] = Variable("auxiliary", False, np.ones(shape, "float32"))
+        return mx.sym.Variable(name)
+
+    def batch_norm(self, x: mx.sym.Symbol, name: str, channels: int) -> mx.sym.Symbol:
+        """Add a BatchNorm over dim 1."""
+        parameters = [self.parameter(f"{name}_{kind}", channels) for kind in ("gamma", "beta")]
+        states = [self.state(f"{name}_moving_{kind}", channels) for kind in ("mean", "var")]
+        return mx.sym.BatchNorm(x, *parameters, *states, name=name)
+
     def dense(self, x: mx.sym.Symbol, name: str, m: int, k: int, bias: bool = False) -> mx.sym.Symbol:
         """Add a fully connected layer from k to m."""
         inputs = [x, self.parameter(f"{name}_weight", m, k)]

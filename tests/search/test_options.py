@@ -8,7 +8,7 @@ import pytest
 
 from soybean_mx import core
 from soybean_mx.model_loading import load
-from tests.search.programs import mlp, residual, small_convnet, two_heads
+from tests.search.programs import ProgramWriter, mlp, residual, small_convnet, two_heads
 
 PROGRAMS = {
     "mlp": mlp(64, [96, 192, 48, 24], bias=True, activation=True),
@@ -171,6 +171,24 @@ def test_no_baseline_moves_less_than_the_optimum(name, devices):
         assert plan["bytes"]["total"] >= best["bytes"]["total"], strategy
         assert plan["lower_bound_bytes"] <= plan["bytes"]["total"], strategy
         assert core.lower(PROGRAMS[name], plan)["bytes"]["total"] <= plan["bytes"]["total"], strategy
+
+
+@pytest.mark.parametrize("batch_norm", ("local", "fused"))
+@pytest.mark.parametrize("boundary", ("tiled", "whole"))
+@pytest.mark.parametrize("strategy", ("optimal", *BASELINES, "random:3"))
+def test_states_that_are_changed_in_place_are_where_their_operator_is(strategy, boundary, batch_norm):
+    # Fewer samples than devices: the operator is cut along samples and channels, in an order that only it has.
+    for batch, channels, devices in ((5, 6, 8), (2, 16, 8), (8, 8, 8), (5, 4, 6), (3, 12, 12), (1, 7, 16)):
+        writer = ProgramWriter()
+        y = writer.batch_norm(writer.dense(writer.input("x", batch, 24), "fc", channels, 24), "bn", channels)
+        plan = core.plan(writer.graph(y), {"devices": devices, "strategy": strategy, "boundary": boundary,
+                                           "batch_norm": batch_norm})
+        where = plan["operators"]["bn"]
+        for state in ("bn_moving_mean", "bn_moving_var"):
+            # A state has the one dim that the operator calls channels, and is held by who has it.
+            tiling = plan["tensors"][state]
+            assert len(tiling) == len(where)
+            assert [t.startswith("split 0") for t in tiling] == [w.split("/")[0] == "c" for w in where]
 
 
 def test_baselines_are_what_they_are_called():
