@@ -149,6 +149,9 @@ class BoundGraph:
                 request = "write"
             else:
                 arrays[slot.name], gradient, request = _parameter_tile(slot, tiles)
+            if gradient is None and slot.source in program.gradients:  # computed for that of others, and left
+                tile = arrays[slot.name]
+                gradient, request = empty(tile.shape, tile.context, tile.dtype), "write"
             if gradient is not None and slot.source in program.gradients:
                 gradients[slot.name], requests[slot.name] = gradient, request
         _add_fills(program, arrays, gradients, requests)

@@ -29,7 +29,7 @@ from soybean_mx import pins as user_pins
 from soybean_mx.devices import TILES_VARIABLE, with_tiles
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.executor import BoundGraph, Program, Tiles, positions_used
-from soybean_mx.graph import describe, fixed_scales
+from soybean_mx.graph import describe, fixed_scales, weights_beside_trained_biases
 from soybean_mx.parameters import Cut, Layout
 from soybean_mx.regions import Region, Shape, legacy, like
 
@@ -284,7 +284,8 @@ class TiledGraph:
         gradients = set(call.sources)
         if call.recording:
             gradients |= {name for name, parameter in self._parameters.items() if parameter.grad_req != "null"}
-        graph, plan, program = self._plan(call, gradients)
+        computed = gradients | (weights_beside_trained_biases(self._symbol, gradients) & set(self._parameters))
+        graph, plan, program = self._plan(call, computed)
         signature = _Signature(program, plan, call)
         cuts = self._cuts(program, bool(gradients))
         tiles = {name: Tiles.of(parameter, cuts.get(name)) for name, parameter in self._parameters.items()}

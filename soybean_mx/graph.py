@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -22,6 +22,11 @@ _RANDOM_NAMES = {"normal", "uniform", "shuffle", "_shuffle", "Custom", "_npi_ber
 # Operators that write 1 into their second input, gamma, whenever they run with fix_gamma, which is the default.
 _FIX_GAMMA = {"BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm",
               "_npx_batch_norm"}
+
+
+# Operators of (data, weight, bias), of which oneDNN computes no gradient of the bias without that of the weight.
+_WITH_BIAS = {"FullyConnected", "Convolution", "Deconvolution", "_npx_fully_connected", "_npx_convolution",
+              "_npx_deconvolution"}
 
 
 class InferenceError(ValueError):
@@ -86,6 +91,36 @@ def describe(
         role = "input" if name in inputs else "auxiliary" if name in auxiliary else "parameter"
         graph["variables"][name] = {"role": role, "requires_grad": name in requires_grad}
     return graph
+
+
+def weights_beside_trained_biases(symbol, requires_grad: Set[str]) -> Set[str]:
+    """The variables that want a gradient only because MXNet leaves out that of a bias beside a weight without one.
+
+    Parameters
+    ----------
+    symbol : mxnet.symbol.Symbol
+        What the block computes.
+    requires_grad : set of str
+        The variables whose gradient is asked for.
+
+    Returns
+    -------
+    set of str
+        For each trained bias of a layer whose weight depends on no such variable, the variables that the weight is or
+        is computed from.
+    """
+    nodes = json.loads(symbol.tojson())["nodes"]
+    sources: List[Set[str]] = []  # the variables that each node depends on
+    for node in nodes:
+        sources.append({node["name"]} if node["op"] == "null"
+                       else set().union(*(sources[entry[0]] for entry in node["inputs"])))
+    found: Set[str] = set()
+    for node in nodes:
+        if node["op"] in _WITH_BIAS and len(node["inputs"]) == 3:
+            weight, bias = (sources[entry[0]] for entry in node["inputs"][1:])
+            if bias & requires_grad and not weight & requires_grad:
+                found |= weight
+    return found
 
 
 def _with_unique_names(symbol):

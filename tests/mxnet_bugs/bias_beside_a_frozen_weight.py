@@ -6,8 +6,8 @@ Expected: the sum of the head gradient, 4 in each place.
 
 Seen: with oneDNN the bias's gradient is not written at all. (``MXNET_MKLDNN_ENABLED=0`` is right.)
 
-How the project avoids it: it does not. A tiled block gives what MXNet gives: train the weight too, or set
-``MXNET_MKLDNN_ENABLED=0``.
+How the project avoids it: a tiled block computes the gradient of such a weight too, and leaves it
+(soybean_mx.graph.weights_beside_trained_biases).
 """
 import mxnet as mx
 

@@ -207,6 +207,23 @@ def test_frozen_block():
     assert_close(nets[1].result, nets[0].result)
 
 
+def test_biases_beside_frozen_weights():
+    """MXNet with oneDNN leaves such a bias's gradient unwritten: it is that of the same network with nothing frozen."""
+    for make, shape in ((mlp(), (8, 10)), (convolutional, (8, 3, 12, 12))):
+        plain, net = pair(make, samples(*shape))
+        for name, parameter in net.collect_params().items():
+            if name.endswith("weight"):
+                parameter.grad_req = "null"
+        for each in (plain, net):
+            with autograd.record():
+                loss = (each(samples(*shape)) ** 2).sum()
+            loss.backward()
+        biases = [(one, other) for one, other in zip(parameters(plain), parameters(net)) if one.name.endswith("bias")]
+        assert biases
+        for one, other in biases:
+            assert_close(other.grad(), one.grad())
+
+
 @pytest.mark.parametrize("how", ["parameters", "dict", "load_dict"])
 def test_saving_and_loading(how, tmp_path):
     nets = _trained_pair()
