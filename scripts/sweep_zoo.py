@@ -8,8 +8,8 @@ devices (replicated) and by one alone (whole), and the bytes that a step moves, 
 
 In float64, the default, rounding leaves errors of 1e-15 to 1e-6, so that a wrong result cannot hide. In float32 deep
 networks amplify rounding beyond any fixed bound on one device too; a row then also has ``noise_ratio``: by how much
-any tensor differs more than that of plain MXNet with the parameters' last bits changed. R-CNN and YOLO, which mix in
-constants of single precision, are always trained in it.
+any tensor differs more than that of plain MXNet with the parameters' last bits changed. Models with
+SyncBatchNorm, which MXNet has in single precision only, are always trained in it.
 """
 from __future__ import annotations
 
