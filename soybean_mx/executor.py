@@ -25,6 +25,7 @@ from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
 from soybean_mx.recomputation import with_recomputation
 from soybean_mx.regions import Region, Shape, empty
+from soybean_mx.shared_memory import reads_freed_memory
 
 # At most this many arrays in one multi_sgd_update (the operator's own limit is 60).
 _MAX_FUSED = 40
@@ -392,15 +393,23 @@ def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDA
         raise InternalError(f"internal error: the parallel graph has variables {missing} that are not listed.")
     groups = {f"d{index}": context for index, context in enumerate(program.contexts)}
     inference = not gradients
-    with _bind_environment(program.contexts, inference):
-        executor = symbol.bind(
-            program.contexts[0],
-            {name: arrays[name] for name in arguments},
-            args_grad=gradients or None,
-            grad_req={name: requests.get(name, "null") for name in arguments},
-            aux_states={name: arrays[name] for name in states},
-            group2ctx=groups)
-    if not inference and "Op:_grad_add" in executor.debug_str():
+
+    def bind(shared: bool):
+        with _bind_environment(program.contexts, inference, shared):
+            return symbol.bind(
+                program.contexts[0],
+                {name: arrays[name] for name in arguments},
+                args_grad=gradients or None,
+                grad_req={name: requests.get(name, "null") for name in arguments},
+                aux_states={name: arrays[name] for name in states},
+                group2ctx=groups)
+
+    executor = bind(shared=True)
+    text = executor.debug_str()
+    if program.contexts[0].device_type == "cpu" and reads_freed_memory(text, symbol.tojson()):
+        del executor  # before the memory of the next
+        executor = bind(shared=False)
+    if not inference and "Op:_grad_add" in text:
         raise InternalError("internal error: MXNet sums a gradient of the parallel graph in a chain (_grad_add), which "
                             "gives wrong results across devices; please report it with the plan.")
     return executor
@@ -420,8 +429,8 @@ def copies_are_clean() -> bool:
 
 
 @contextmanager
-def _bind_environment(contexts: Sequence[mx.Context], inference: bool):
-    """Settings that MXNet reads while it binds.
+def _bind_environment(contexts: Sequence[mx.Context], inference: bool, shared: bool):
+    """Settings that MXNet reads while it binds; `shared` is whether tensors may share memory one after the other.
 
     Several devices: operators are not run in bulk, as a copy that another device waits for would wait for the whole
     bulk. CPU contexts, which crash or fail otherwise: with oneDNN, memory that tensors share keeps a stale layout when
@@ -432,7 +441,7 @@ def _bind_environment(contexts: Sequence[mx.Context], inference: bool):
     if len(set(contexts)) > 1:
         settings.update(MXNET_EXEC_BULK_EXEC_TRAIN="0", MXNET_EXEC_BULK_EXEC_INFERENCE="0")
     if contexts[0].device_type == "cpu":
-        if len(contexts) > 1 and not copies_are_clean():
+        if not shared or (len(contexts) > 1 and not copies_are_clean()):
             settings["NNVM_EXEC_MATCH_RANGE"] = "0"
         if inference:
             settings["MXNET_SUBGRAPH_BACKEND"] = "NONE"

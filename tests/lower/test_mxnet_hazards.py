@@ -46,6 +46,12 @@ def test_bias_gradient_is_not_written_beside_a_frozen_weight():
     assert run_bug("bias_beside_a_frozen_weight", env=WITHOUT_ONEDNN).startswith("[4.0, 4.0, 4.0],")
 
 
+def test_inputs_that_are_ignored_are_converted():
+    with pytest.raises(ChildFailure, match="doesn't match the requested MKLDNN memory desc"):
+        run_bug("ignored_inputs")
+    assert run_bug("ignored_inputs", env={"NNVM_EXEC_MATCH_RANGE": "0"}).startswith("0.0,")
+
+
 def test_gradient_of_many_consumers_is_wrong_on_one_device():
     # 0 + 1 + ... + 7 from the sum, 1 from each of the others.
     assert not run_bug("many_gradients").startswith("gradient 30.0,")

@@ -457,3 +457,30 @@ def test_children_of_a_block_that_is_not_hybrid_are_tiled_one_by_one():
         train(net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}), 2)
     assert_same_parameters(nets[1], nets[0])
     assert all(is_tiled(parameter) for parameter in parameters(nets[1]))
+
+
+class _ShapeOfAnother(gluon.HybridBlock):
+    """Convolutions, whose memory is that of a tensor that gives nothing but its shape later."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.convolutions = gluon.nn.HybridSequential()
+            for _ in range(3):
+                self.convolutions.add(gluon.nn.Conv2D(32, 3, padding=1))
+
+    def hybrid_forward(self, F, x):
+        shape_of = F.sin(x)
+        return shape_of.sum(axis=(2, 3)), self.convolutions(x).sum(axis=(2, 3)), F.zeros_like(shape_of)
+
+
+@pytest.mark.parametrize("devices", ("cpu:1", "cpu:4"))
+def test_inputs_that_are_ignored_are_left_alone(devices):
+    x = samples(4, 16, 24, 24)
+    plain, net = pair(lambda prefix: _ShapeOfAnother(prefix=prefix), x, devices=devices)
+    for expected, output in zip(plain(x), net(x)):
+        assert_close(output, expected)
+    with autograd.record():
+        outputs = net(x)
+    autograd.backward(outputs)
+    assert not outputs[2].asnumpy().any()
