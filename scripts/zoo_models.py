@@ -91,11 +91,10 @@ _RCNN = {"per_device_batch_size": 2}
 _FEW_REGIONS = {"num_sample": 4, "rpn_train_pre_nms": 64, "rpn_train_post_nms": 16, "max_num_gt": OBJECTS}
 _CLASSES = {"classes": ["bird", "cat"]}
 
-# MXNet's SyncBatchNorm computes in single precision only, and this custom Mask R-CNN mixes in constants of it.
 FAMILIES: Tuple[Family, ...] = (
+    # It mixes in constants of single precision.
     Family(r"^custom_mask_rcnn", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2, "float32"),
-    Family(r"rcnn.*syncbn_mobilenet", (3, 128, 128), {}, images_with_boxes, 1, "float32"),
-    Family(r"rcnn.*syncbn", (3, 128, 128), _RCNN, images_with_boxes, 2, "float32"),
+    Family(r"rcnn.*syncbn_mobilenet", (3, 128, 128), {}, images_with_boxes, 1),
     Family(r"^custom_.*rcnn|rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
     Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2),
     Family(r"^yolo3.*custom", (3, 64, 64), _CLASSES, partial(images_with_grids, 2)),
