@@ -159,6 +159,8 @@ class PipelineTrainer:
         self._scale = self._optimizers[0].rescale_grad
         self._orders = [_Order(context) for context in self._contexts]
         self._workers: Dict[Tuple[int, int], _Worker] = {}
+        self._counted: Optional[NDArray] = None
+        self._steps = 0
         self._failure: Optional[BaseException] = None
 
     def _checked_replicas(self, stages, replicas) -> List[int]:
@@ -233,7 +235,24 @@ class PipelineTrainer:
             self._sizes[number] = end - start
         self._queue_all(self._runner.ready())
         losses = [self._losses.pop(number) for number in numbers]
-        return losses[0] if len(losses) == 1 else mx.nd.concat(*losses, dim=0)
+        return self._watched(losses[0] if len(losses) == 1 else mx.nd.concat(*losses, dim=0))
+
+    def _watched(self, loss: NDArray) -> NDArray:
+        """A batch's loss, that cannot be read before it has been counted.
+
+        Whoever reads an array that an error has come to gets the error, and then MXNet forgets it: what comes later
+        runs, on whatever is in memory. So what must not run then is queued before the loss, which waits for it: the
+        updates, where the batch is flushed, and the count, by which :meth:`synchronize` knows.
+        """
+        if self._counted is None:
+            self._counted = mx.nd.zeros((1,), ctx=loss.context)
+        newest = [versions.value(versions.newest) for worker in self._workers.values()
+                  for versions in worker.weights.values()] if self.schedule in SYNCHRONOUS else []
+        after(loss.context, [loss, *newest], [self._counted])
+        self._counted += 1
+        after(loss.context, [self._counted], [loss])
+        self._steps += 1
+        return loss
 
     def _forget(self) -> None:
         self._given: Dict[int, List[NDArray]] = {}
@@ -291,7 +310,11 @@ class PipelineTrainer:
         versions = {name: self._version(stage, name, version, worker) for name in graph.parameters}
         weights = {name: worker.weights[name].take(versions[name]) for name in graph.parameters}
         self._mark(worker, stage, number, weights, received, gradients)
-        arrays = {**given, **received, **weights, **worker.states}
+        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it what
+        # other passes that are under way need when the first of them has gone back.
+        unmarked = {name: array.detach() for name, array in {**weights, **worker.states}.items()
+                    if name not in worker.gradients}
+        arrays = {**given, **received, **weights, **unmarked}
         with autograd.record():
             outputs = worker.run(*(arrays[name] for name in worker.order))
         outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
@@ -457,6 +480,7 @@ class PipelineTrainer:
             self._settle()
 
     def _abandon(self) -> None:
+        """Forget what is under way: a stage has failed."""
         self._runner.abandon()
         for worker in self._workers.values():
             worker.held.clear()
@@ -464,7 +488,7 @@ class PipelineTrainer:
             self._settle()
 
     def _settle(self) -> None:
-        for (stage, _), worker in self._workers.items():
+        for worker in self._workers.values():
             for name, versions in worker.weights.items():
                 versions.reset(self._runner.base[self._owner[name]])
         self._forget()
@@ -473,23 +497,61 @@ class PipelineTrainer:
         """Drain the pipeline, and bring the network's own parameters up to date; waits for all of it.
 
         Statistics that devices of one stage have each moved by themselves (BatchNorm's) are averaged.
+
+        Raises
+        ------
+        PipelineError
+            When a stage has raised an error. Where the schedule flushes, the network then has the parameters as of the
+            last batch that was complete on all stages. Others update while later batches are under way, so that there
+            is no such state: the network's parameters stay what they were.
         """
-        self.drain()
-        if not self._workers:
-            return
+        failed = self._find_failure()
+        if self._workers and (failed is None or self.schedule in SYNCHRONOUS):
+            with autograd.pause():
+                self._write_parameters()
+        if failed is not None:
+            raise PipelineError(f"A stage of the pipeline has failed ({failed}): "
+                                + ("the network has the parameters of the last complete batch; save them and make a "
+                                   "new trainer." if self.schedule in SYNCHRONOUS else
+                                   f"with the schedule {self.schedule!r} the weights are lost, so make a new trainer "
+                                   "from the last checkpoint.")) from self._failure
+
+    def _find_failure(self) -> Optional[str]:
+        """Wait for all that is queued, and say what has failed."""
+        found: Optional[BaseException] = None
+        try:
+            self.drain()
+        except mx.MXNetError as error:
+            found = error
+        # Each array tells of an error once, and would hand it on to what copies from it.
+        arrays = [self._counted] if self._counted is not None else []
+        for worker in self._workers.values():
+            arrays += [versions.value(versions.newest) for versions in worker.weights.values()]
+            arrays += [*worker.states.values(), *worker.gradients.values()]
+        for wait in [mx.nd.waitall, *(array.wait_to_read for array in arrays), mx.nd.waitall]:
+            try:
+                wait()
+            except mx.MXNetError as error:
+                found = found or error
+        if found is None and (self._counted is None or int(self._counted.asscalar()) == self._steps):
+            return None
         if self._failure is None:
-            mx.nd.waitall()
-        with autograd.pause():
-            for name in self._asked:
-                versions = self._workers[self._owner[name], 0].weights[name]
-                self._parameters[name].set_data(versions.value(versions.newest))
-            for stage, count in enumerate(self._replicas):
-                for name in self._workers[stage, 0].states:
-                    states = [self._workers[stage, replica].states[name] for replica in range(count)]
+            self._failure = found or PipelineError("An error of a stage has been read from a loss.")
+            self._abandon()
+        return str(found or "its error has been raised where the loss was read").strip().splitlines()[0]
+
+    def _write_parameters(self) -> None:
+        for name in self._asked:
+            versions = self._workers[self._owner[name], 0].weights[name]
+            self._parameters[name].set_data(versions.value(versions.newest))
+        for stage, count in enumerate(self._replicas):
+            for name in self._workers[stage, 0].states:
+                states = [self._workers[stage, replica].states[name] for replica in range(count)]
+                if count > 1:
                     mean = sum(state.as_in_context(states[0].context) for state in states) / count
                     for state in states:
                         mean.copyto(state)
-                    self._parameters[name].set_data(mean)
+                self._parameters[name].set_data(states[0])
 
     def save_parameters(self, path: str) -> None:
         """Write the network's parameters as ``net.save_parameters`` does, after :meth:`synchronize`.
@@ -498,8 +560,19 @@ class PipelineTrainer:
         ----------
         path : str
             Where to; an existing file is replaced when the new one is complete.
+
+        Raises
+        ------
+        PipelineError
+            As :meth:`synchronize`; where the schedule flushes, the file has been written all the same.
         """
-        self.synchronize()
+        failure = None
+        try:
+            self.synchronize()
+        except PipelineError as error:
+            if self.schedule not in SYNCHRONOUS:
+                raise
+            failure = error
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)))
         os.close(handle)
         try:
@@ -508,6 +581,8 @@ class PipelineTrainer:
         except BaseException:
             os.unlink(temporary)
             raise
+        if failure is not None:
+            raise failure
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
