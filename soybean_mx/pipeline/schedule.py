@@ -172,8 +172,8 @@ class Runner:
             raise ScheduleError(f"The schedule 'interleaved' was given the replicas {list(replicas)}: give one device "
                                 "to each stage, or choose another schedule.")
         if schedule == "1f1b-vertical-sync" and len(set(replicas)) > 1:
-            raise ScheduleError(f"The schedule '1f1b-vertical-sync' was given the replicas {list(replicas)}, with which "
-                                "the stages have different versions: give each stage as many, or choose '1f1b'.")
+            raise ScheduleError(f"The schedule '1f1b-vertical-sync' was given the replicas {list(replicas)}, with "
+                                "which the stages have different versions: give each stage as many, or choose '1f1b'.")
         self._devices = devices or len(replicas)
         self.base = [0] * len(replicas)  # updates of each stage before this start of the pipeline
         self._restart()
@@ -218,6 +218,10 @@ class Runner:
     def drain(self) -> Iterator[Operation]:
         """All that is left to do; after it the pipeline is empty, and starts anew with the next batch."""
         self.draining = True
+        for stage, size in enumerate(self.replicas if self.schedule in PER_MINIBATCH else ()):
+            # A last round that has fewer minibatches than the stage has devices may have been waiting for the others.
+            if self.given % size:
+                yield from self._update_if_complete(stage, self.given - 1)
         yield from self.ready()
         self.base = [base + done for base, done in zip(self.base, self._updates)]
         self._restart()
@@ -304,11 +308,13 @@ class Runner:
 
     def _update_after(self, operation: Operation) -> Iterator[Operation]:
         if operation.kind == BACKWARD:
-            group = self.group(operation.stage, operation.microbatch)
-            if self._pushed[BACKWARD, operation.stage].issuperset(group):
-                self._updates[operation.stage] += 1
-                yield Operation(UPDATE, operation.stage, group[-1],
-                                self.base[operation.stage] + self._updates[operation.stage])
+            yield from self._update_if_complete(operation.stage, operation.microbatch)
+
+    def _update_if_complete(self, stage: int, number: int) -> Iterator[Operation]:
+        group = self.group(stage, number)
+        if self._pushed[BACKWARD, stage].issuperset(group):
+            self._updates[stage] += 1
+            yield Operation(UPDATE, stage, group[-1], self.base[stage] + self._updates[stage])
 
 
 def operations(schedule: str, replicas: Sequence[int], batches: Sequence[int],

@@ -310,8 +310,8 @@ class PipelineTrainer:
         versions = {name: self._version(stage, name, version, worker) for name in graph.parameters}
         weights = {name: worker.weights[name].take(versions[name]) for name in graph.parameters}
         self._mark(worker, stage, number, weights, received, gradients)
-        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it what
-        # other passes that are under way need when the first of them has gone back.
+        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
+        # what other passes that are under way need when the first of them has gone back.
         unmarked = {name: array.detach() for name, array in {**weights, **worker.states}.items()
                     if name not in worker.gradients}
         arrays = {**given, **received, **weights, **unmarked}
@@ -408,9 +408,9 @@ class PipelineTrainer:
     def _update_weight(self, optimizer, name: str, worker: _Worker, version: int) -> None:
         index = self._names.index(name)
         versions = worker.weights[name]
-        if name not in self._optimizer_states:
-            self._optimizer_states[name] = optimizer.create_state_multi_precision(index, versions.value(versions.newest))
         old = versions.value(versions.newest)
+        if name not in self._optimizer_states:
+            self._optimizer_states[name] = optimizer.create_state_multi_precision(index, old)
         oldest = self._runner.oldest_wanted(self._owner[name], version)
         in_place = not versions.is_read() and oldest > versions.newest
         new = old if in_place else versions.next_array(oldest)

@@ -62,7 +62,7 @@ def network(name):
     elif name == "alexnet":
         net, shape = vision.alexnet(classes=10), (3, 67, 67)
     else:
-        net, shape = vision.get_model(name, classes=10), (3, 64, 64)
+        net, shape = vision.get_model(name, classes=10), (3, 64, 64) if name.startswith("resnet") else (3, 32, 32)
     net.apply(lambda block: setattr(block, "_rate", 0) if isinstance(block, nn.Dropout) else None)
     net.initialize(mx.init.Xavier())
     net.cast(TYPES.get(name, "float32"))
@@ -113,7 +113,8 @@ def difference(name, schedule, stages, microbatches, replicas=None, optimizer="s
     devices = sum(replicas) if replicas else stages // 2 if schedule == "interleaved" else stages
     trainer = PipelineTrainer(net, gluon.loss.SoftmaxCrossEntropyLoss(), optimizer, settings, f"cpu:{devices}",
                               schedule, stages, replicas, microbatches)
-    got = [trainer.step(data[:size], label[:size]) for (data, label), size in zip(batches(shape, dtype=TYPES.get(name, "float32")), sizes)]
+    given = zip(batches(shape, dtype=TYPES.get(name, "float32")), sizes)
+    got = [trainer.step(data[:size], label[:size]) for (data, label), size in given]
     trainer.synchronize()
     values = [parameter.data().asnumpy() for parameter in net.collect_params().values()]
     pairs = [*zip(values, expected), *zip([value.asnumpy() for value in got], losses)]
