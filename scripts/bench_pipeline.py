@@ -1,0 +1,103 @@
+"""Steady-state speed of pipelined training beside one device, one thread for each device, in one process.
+
+The two take turns, so that a change of the machine's speed meets both; each turn is timed from a full pipeline on, and
+the medians are compared.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from typing import Callable, Dict, List, Optional
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MXNET_CPU_TEMP_COPY", "64")
+
+import mxnet as mx  # noqa: E402
+from mxnet import autograd, gluon  # noqa: E402
+from soybean_mx.files import write_json  # noqa: E402
+from soybean_mx.pipeline import PipelineTrainer  # noqa: E402
+from soybean_mx.pipeline.schedule import SCHEDULES  # noqa: E402
+
+import models  # noqa: E402
+
+CLASSES = 10
+
+
+def build(name: str, data: mx.nd.NDArray, context: mx.Context) -> gluon.HybridBlock:
+    """A network that has seen its input."""
+    net = models.create(name, CLASSES)
+    net.initialize(mx.init.Xavier(), ctx=context)
+    net.hybridize()
+    net(data.as_in_context(context))
+    return net
+
+
+def one_device(name: str, data: mx.nd.NDArray, label: mx.nd.NDArray) -> Callable[[], mx.nd.NDArray]:
+    """A step of plain MXNet on the first CPU context or GPU."""
+    net, loss = build(name, data, data.context), gluon.loss.SoftmaxCrossEntropyLoss()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1e-3, "momentum": 0.9})
+
+    def step() -> mx.nd.NDArray:
+        with autograd.record():
+            value = loss(net(data), label)
+        value.backward()
+        trainer.step(data.shape[0])
+        return value
+
+    return step
+
+
+def seconds_per_step(step: Callable[[], mx.nd.NDArray], steps: int) -> float:
+    """The time of a step, between the losses of two steps while the device is kept busy."""
+    losses: List[mx.nd.NDArray] = [step() for _ in range(2)]
+    losses[-1].wait_to_read()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        losses.append(step())
+        losses.pop(0).wait_to_read()  # queues at most two steps ahead, as a program that logs its loss does
+    losses[-1].wait_to_read()
+    seconds = (time.perf_counter() - begin) / steps
+    mx.nd.waitall()
+    return seconds
+
+
+def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="vgg11", help="a model of train_vgg.py or train_mlp.py")
+    parser.add_argument("--batch-size", type=int, default=32, help="images of a step")
+    parser.add_argument("--image-size", type=int, default=32, help="height and width of an image")
+    parser.add_argument("--devices", default="cpu:2", help="devices of the pipeline")
+    parser.add_argument("--schedule", default="1f1b", choices=SCHEDULES)
+    parser.add_argument("--microbatches", type=int, default=None, help="of a batch (default: the schedule's)")
+    parser.add_argument("--steps", type=int, default=10, help="steps of each turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns")
+    parser.add_argument("--json", default=None, help="file to write the result to")
+    args = parser.parse_args(argv)
+    first = mx.gpu(0) if args.devices.startswith("gpu") else mx.cpu(0)
+    data = mx.nd.random.normal(shape=(args.batch_size, 3, args.image_size, args.image_size), ctx=first)
+    label = mx.nd.random.randint(0, CLASSES, (args.batch_size,), ctx=first).astype("float32")
+    trainer = PipelineTrainer(build(args.model, data, first), gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
+                              {"learning_rate": 1e-3, "momentum": 0.9}, args.devices, args.schedule,
+                              microbatches=args.microbatches)
+    contenders = {"one device": one_device(args.model, data, label), "pipeline": lambda: trainer.step(data, label)}
+    times: Dict[str, List[float]] = {name: [] for name in contenders}
+    for _ in range(args.rounds):
+        for name, step in contenders.items():
+            times[name].append(seconds_per_step(step, args.steps))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    for name, seconds in medians.items():
+        print(f"{name:12} {1e3 * seconds:10.1f} ms a step")
+    ratio = medians["one device"] / medians["pipeline"]
+    print(f"The pipeline of {args.devices} ({args.schedule}) has {ratio:.2f} times the speed of one device.")
+    result = {"arguments": vars(args), "seconds_per_step": times, "median_seconds": medians, "ratio": ratio}
+    if args.json:
+        write_json(args.json, result)
+    return result
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()["median_seconds"]))

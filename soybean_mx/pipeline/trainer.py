@@ -1,0 +1,627 @@
+"""Trains a network in stages, each on a device of its own, by one of the schedules of :mod:`.schedule`.
+
+Each device of a stage runs the stage's symbol as a CachedOp, recorded for autograd: the tape of a microbatch holds its
+activations and, by reference, the version of the weights that its forward pass used. Everything is queued in MXNet's
+engine by one thread, which waits for nothing; an empty operation between any two passes of a device keeps it to the
+schedule's order, and so to the schedule's memory.
+"""
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+import tempfile
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import mxnet as mx
+from mxnet import autograd, gluon
+from mxnet.base import _LIB, check_call
+from mxnet.ndarray import CachedOp, NDArray
+
+from soybean_mx.devices import contexts as device_contexts
+from soybean_mx.executor import _NOTHING, _EngineContext, c_handle_array
+from soybean_mx.graph import weights_beside_trained_biases
+from soybean_mx.pipeline import weight_versions
+from soybean_mx.pipeline.partition import StageGraph, Tensor, balanced, partition
+from soybean_mx.pipeline.schedule import (
+    BACKWARD,
+    FORWARD,
+    PER_MINIBATCH,
+    SYNCHRONOUS,
+    UPDATE,
+    Operation,
+    Runner,
+    ScheduleError,
+    checked,
+)
+from soybean_mx.regions import legacy
+
+Arrays = Union[NDArray, Sequence[NDArray]]
+
+
+class PipelineError(RuntimeError):
+    """A network or a use of the trainer that cannot be pipelined; the message says what to do."""
+
+
+class _Pass(NamedTuple):
+    """What a forward pass leaves for the backward pass."""
+
+    outputs: List[NDArray]
+    received: Dict[Tensor, NDArray]  # the gradients of what came from other stages, to be
+    versions: Dict[str, int]
+
+
+class _Worker:
+    """One device of one stage."""
+
+    def __init__(self, graph: StageGraph, context: mx.Context, parameters: Dict[str, gluon.Parameter],
+                 trained: Sequence[str]):
+        self.graph, self.context = graph, context
+        self.weights: Dict[str, weight_versions.Versions] = {}
+        self.gradients: Dict[str, NDArray] = {}
+        self.states: Dict[str, NDArray] = {}
+        for name in graph.parameters:
+            value = _own_copy(legacy(parameters[name].data()), context)
+            self.weights[name] = weight_versions.Versions(value)
+            if name in trained:
+                self.gradients[name] = mx.nd.zeros(value.shape, context, value.dtype)
+        for name in graph.auxiliary:
+            self.states[name] = _own_copy(legacy(parameters[name].data()), context)
+        self.run = CachedOp(graph.symbol)
+        self.order = graph.symbol.list_inputs()
+        self.held: Dict[int, _Pass] = {}
+        self.most_held = 0
+
+
+class _Order:
+    """Keeps a device's passes in the order in which they were queued, where nothing else does."""
+
+    def __init__(self, context: mx.Context):
+        self._context = context
+        self._last: List[NDArray] = []
+
+    def before(self, inputs: Sequence[NDArray]) -> None:
+        """What will read these arrays comes after the last pass."""
+        if self._last and inputs:
+            after(self._context, self._last, inputs)
+
+    def done(self, outputs: Sequence[NDArray]) -> None:
+        """A pass that writes these arrays has been queued."""
+        self._last = list(outputs)
+
+
+def after(context: mx.Context, first: Sequence[NDArray], then: Sequence[NDArray]) -> None:
+    """Queue an operation that does nothing: who reads or writes ``then`` waits until ``first`` has been written.
+
+    Errors of what wrote ``first`` go on to ``then``.
+    """
+    check_call(_LIB.MXEnginePushSyncND(
+        _NOTHING, None, None, ctypes.byref(_EngineContext(context.device_typeid, context.device_id)),
+        c_handle_array(first), len(first), c_handle_array(then), len(then), None, 0, b"soybean_mx_order"))
+
+
+def _own_copy(array: NDArray, context: mx.Context) -> NDArray:
+    """A copy, even where the array is on that device already."""
+    return array.copyto(context)
+
+
+class PipelineTrainer:
+    """Trains a Gluon network in a pipeline of stages.
+
+    Parameters
+    ----------
+    net : mxnet.gluon.HybridBlock
+        The network, with initialised parameters. They stay where they are, and are brought up to date by
+        :meth:`synchronize`.
+    loss : callable
+        Of the network's output and the label, on symbols: a Gluon loss, which gives one loss for each sample.
+    optimizer : str or mxnet.optimizer.Optimizer
+        As of ``gluon.Trainer``. Every stage has one of its own, whose counts are its own updates.
+    optimizer_params : dict, optional
+        As of ``gluon.Trainer``.
+    devices : str or sequence of mxnet.Context, optional
+        A device list (``"cpu:2"``), in the order of the stages, those of one stage together.
+    schedule : str
+        One of :data:`soybean_mx.pipeline.schedule.SCHEDULES`.
+    stages : "auto", int or sequence of sequence of str
+        The operators of each stage, or how many stages of about the same work; "auto": as many as there are devices
+        (or entries of ``replicas``), and two for each device where they are interleaved.
+    replicas : sequence of int, optional
+        The number of devices of each stage; microbatches are dealt to them in turn. 1 each, unless given.
+    microbatches : int, optional
+        Into how many a batch is cut; by default twice the number of stages, and 1 for ``1f1b``, where each batch is a
+        minibatch of its own.
+
+    Raises
+    ------
+    PipelineError, soybean_mx.pipeline.schedule.ScheduleError, soybean_mx.devices.DeviceError
+        When these do not fit together.
+    """
+
+    def __init__(self, net: gluon.HybridBlock, loss: Callable, optimizer: Union[str, mx.optimizer.Optimizer],
+                 optimizer_params: Optional[Dict[str, Any]] = None, devices: Any = None, schedule: str = "1f1b",
+                 stages: Union[str, int, Sequence[Sequence[str]]] = "auto",
+                 replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None):
+        self._net, self._loss = net, loss
+        self._contexts = device_contexts(devices)
+        self.schedule = checked(schedule)
+        self._stages = stages
+        self._replicas = self._checked_replicas(stages, replicas)
+        count = len(self._replicas)
+        default = 1 if schedule in PER_MINIBATCH else 2 * count
+        self.microbatches = default if microbatches is None else microbatches
+        if self.microbatches < 1 or (schedule in PER_MINIBATCH and self.microbatches != 1):
+            raise ScheduleError(f"The schedule {schedule!r} was given {microbatches} microbatches of each batch: give "
+                                + ("1, for it updates after each." if schedule in PER_MINIBATCH else "1 or more."))
+        on = len(self._contexts) if schedule == "interleaved" else None
+        self._runner = Runner(schedule, self._replicas, on)
+        self._optimizers = _optimizers(optimizer, optimizer_params or {}, count)
+        self._scale = self._optimizers[0].rescale_grad
+        self._orders = [_Order(context) for context in self._contexts]
+        self._workers: Dict[Tuple[int, int], _Worker] = {}
+        self._counted: Optional[NDArray] = None
+        self._steps = 0
+        self._failure: Optional[BaseException] = None
+
+    def _checked_replicas(self, stages, replicas) -> List[int]:
+        devices = len(self._contexts)
+        count = stages if isinstance(stages, int) else len(stages) if stages != "auto" else None
+        if isinstance(stages, str) and stages != "auto":
+            raise PipelineError(f"The stages are {stages!r}: give \"auto\", a number, or the operators of each stage.")
+        if self.schedule == "interleaved":
+            count = count or 2 * devices
+            if count % devices or replicas:
+                raise ScheduleError(f"The schedule 'interleaved' was given {count} stages on {devices} devices: give "
+                                    "a multiple of the devices, and no replicas.")
+            return [1] * count
+        result = list(replicas) if replicas else [1] * (count or devices)
+        if min(result) < 1 or sum(result) != devices or (count or len(result)) != len(result):
+            raise PipelineError(f"{count or len(result)} stages with the replicas {result} were given {devices} "
+                                "devices: give one number for each stage, which add up to the devices.")
+        return result
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def step(self, data: Arrays, label: Arrays) -> NDArray:
+        """Queue a batch, and all work of other batches whose turn it then is.
+
+        Parameters
+        ----------
+        data, label : NDArray or sequence of NDArray
+            The batch; the first dim is the samples.
+
+        Returns
+        -------
+        NDArray
+            The loss of each sample, with the weights of its forward pass, on the last stage's device. Nothing waits for
+            it: reading it does.
+
+        Raises
+        ------
+        PipelineError
+            After a step has failed.
+        mxnet.MXNetError
+            What a stage has raised.
+        """
+        if self._failure is not None:
+            raise PipelineError("A step has failed, and what was under way is lost: make a new trainer, from the "
+                                "parameters that save_parameters writes.") from self._failure
+        data, label = _listed(data), _listed(label)
+        if not self._workers:
+            self._build(data, label)
+        with autograd.pause(), mx.engine.bulk(0):
+            try:
+                return self._step([*data, *label])
+            except BaseException as error:
+                self._failure = error
+                self._abandon()
+                raise
+
+    def _step(self, arrays: Sequence[NDArray]) -> NDArray:
+        size = arrays[0].shape[0]
+        if size == 0 or any(array.shape[0] != size for array in arrays):
+            raise PipelineError(f"The arrays of a batch have {[array.shape[0] for array in arrays]} samples: give the "
+                                "same number of all, 1 or more.")
+        parts = min(self.microbatches, size)
+        if self.schedule in ("interleaved", "2bw") and parts < self.microbatches:
+            raise PipelineError(f"The batch has {size} samples, fewer than its {self.microbatches} microbatches, which "
+                                f"the schedule {self.schedule!r} does not take: give a larger batch.")
+        numbers = self._runner.add(parts)
+        if self.schedule in SYNCHRONOUS:
+            self._forget()
+        ends = [size * (part + 1) // parts for part in range(parts)]
+        for number, start, end in zip(numbers, [0, *ends], ends):
+            self._given[number] = [mx.nd.slice_axis(array, axis=0, begin=start, end=end) for array in arrays]
+            self._sizes[number] = end - start
+        self._queue_all(self._runner.ready())
+        losses = [self._losses.pop(number) for number in numbers]
+        return self._watched(losses[0] if len(losses) == 1 else mx.nd.concat(*losses, dim=0))
+
+    def _watched(self, loss: NDArray) -> NDArray:
+        """A batch's loss, that cannot be read before it has been counted.
+
+        Whoever reads an array that an error has come to gets the error, and then MXNet forgets it: what comes later
+        runs, on whatever is in memory. So what must not run then is queued before the loss, which waits for it: the
+        updates, where the batch is flushed, and the count, by which :meth:`synchronize` knows.
+        """
+        if self._counted is None:
+            self._counted = mx.nd.zeros((1,), ctx=loss.context)
+        newest = [versions.value(versions.newest) for worker in self._workers.values()
+                  for versions in worker.weights.values()] if self.schedule in SYNCHRONOUS else []
+        after(loss.context, [loss, *newest], [self._counted])
+        self._counted += 1
+        after(loss.context, [self._counted], [loss])
+        self._steps += 1
+        return loss
+
+    def _forget(self) -> None:
+        self._given: Dict[int, List[NDArray]] = {}
+        self._sizes: Dict[int, int] = {}
+        self._sent: Dict[Tuple[int, int], Dict[Tensor, NDArray]] = {}
+        self._heads: Dict[Tuple[int, Tensor], List[NDArray]] = {}
+        self._losses: Dict[int, NDArray] = {}
+        self._extra: Dict[Tuple[str, int], List[NDArray]] = {}
+
+    def _queue_all(self, operations: Iterator[Operation]) -> None:
+        """Queue operations; where a batch is flushed, its updates happen together or, where a stage fails, not at all.
+        """
+        updates = []
+        for operation in operations:
+            if operation.kind == UPDATE and self.schedule in SYNCHRONOUS:
+                updates.append(operation)
+            else:
+                self._queue(operation)
+        if updates:
+            written = [[*worker.gradients.values()] for worker in self._workers.values() if worker.gradients]
+            done = mx.nd.empty((1,), ctx=self._contexts[0])
+            after(done.context, [array for arrays in written for array in arrays], [done])
+            for arrays in written:
+                after(arrays[0].context, [done], arrays)
+        for operation in updates:
+            self._queue(operation)
+
+    def _queue(self, operation: Operation) -> None:
+        if operation.kind == FORWARD:
+            self._forward(operation)
+        elif operation.kind == BACKWARD:
+            self._backward(operation)
+        else:
+            self._update(operation)
+
+    def _place(self, stage: int, number: int) -> Tuple[_Worker, _Order]:
+        replica = number % self._replicas[stage]
+        device = stage % len(self._contexts)
+        if self.schedule != "interleaved":
+            device = sum(self._replicas[:stage]) + replica
+        return self._workers[stage, replica], self._orders[device]
+
+    def _forward(self, operation: Operation) -> None:
+        _, stage, number, version = operation
+        worker, order = self._place(stage, number)
+        graph = worker.graph
+        given = {name: _own_copy(self._given[number][self._inputs.index(name)], worker.context)
+                 for name in graph.inputs}
+        received, gradients = {}, {}
+        for name, tensor in graph.received.items():
+            produced = self._sent[self._producer[tensor], number][tensor]
+            received[name] = _own_copy(produced, worker.context)
+            gradients[name] = mx.nd.zeros(produced.shape, worker.context, produced.dtype)
+        order.before([*given.values(), *received.values()])
+        versions = {name: self._version(stage, name, version, worker) for name in graph.parameters}
+        weights = {name: worker.weights[name].take(versions[name]) for name in graph.parameters}
+        self._mark(worker, stage, number, weights, received, gradients)
+        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
+        # what other passes that are under way need when the first of them has gone back.
+        unmarked = {name: array.detach() for name, array in {**weights, **worker.states}.items()
+                    if name not in worker.gradients}
+        arrays = {**given, **received, **weights, **unmarked}
+        with autograd.record():
+            outputs = worker.run(*(arrays[name] for name in worker.order))
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        order.done(outputs)
+        worker.held[number] = _Pass(outputs, {graph.received[name]: array for name, array in gradients.items()},
+                                    versions)
+        worker.most_held = max(worker.most_held, len(worker.held))
+        self._sent[stage, number] = dict(zip(graph.outputs, outputs))
+        if stage == len(self._replicas) - 1:
+            self._losses[number] = outputs[-1].detach()
+            del self._given[number]
+
+    def _version(self, stage: int, name: str, version: int, worker: _Worker) -> int:
+        """A weight that another stage owns has that one's versions."""
+        if name not in self._asked:
+            return worker.weights[name].newest
+        if self._owner[name] == stage or self.schedule not in PER_MINIBATCH:
+            return version
+        # With 1F1B the stages have different versions at a time; a copy of a tied weight is the newest that there is.
+        return version if self.schedule == "1f1b-vertical-sync" else worker.weights[name].newest
+
+    def _mark(self, worker: _Worker, stage: int, number: int, weights, received, gradients) -> None:
+        """Say where the gradients of this pass go: sums over the microbatches of a batch that this device has."""
+        first = self.schedule in PER_MINIBATCH or not any(
+            other < number and other % self._replicas[stage] == number % self._replicas[stage]
+            for other in self._runner.group(stage, number))
+        trained = list(worker.gradients)
+        variables = [weights[name] for name in trained] + list(received.values())
+        buffers = [worker.gradients[name] for name in trained] + list(gradients.values())
+        kinds = ["write" if first else "add"] * len(trained) + ["write"] * len(received)
+        if variables:
+            autograd.mark_variables(variables, buffers, kinds)
+
+    def _backward(self, operation: Operation) -> None:
+        _, stage, number, _ = operation
+        worker, order = self._place(stage, number)
+        held = worker.held.pop(number)
+        heads = []
+        for tensor, output in zip(worker.graph.outputs, held.outputs):
+            parts = self._heads.pop((number, tensor), [])
+            if stage == len(self._replicas) - 1 and output is held.outputs[-1]:
+                parts = [*parts, mx.nd.ones(output.shape, worker.context, output.dtype)]
+            if not parts:
+                parts = [mx.nd.zeros(output.shape, worker.context, output.dtype)]
+            # In a chain of sums: each has two terms, and none writes into what another reads.
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            heads.append(total)
+        order.before(heads)
+        if worker.gradients or held.received:
+            autograd.backward(held.outputs, heads)
+        written = [*held.received.values(), *worker.gradients.values()]
+        order.done(written or heads)
+        for tensor, gradient in held.received.items():
+            producer, _ = self._place(self._producer[tensor], number)
+            self._heads.setdefault((number, tensor), []).append(_own_copy(gradient, producer.context))
+        for name, version in held.versions.items():
+            worker.weights[name].give_back(version)
+        self._sent.pop((stage, number), None)
+        self._send_gradients(stage, number, worker)
+
+    def _send_gradients(self, stage: int, number: int, worker: _Worker) -> None:
+        """To the owners of the weights that this device has copies of, when its part of a batch is done."""
+        mine = [other for other in self._runner.group(stage, number)
+                if other % self._replicas[stage] == number % self._replicas[stage]]
+        if self.schedule not in PER_MINIBATCH and number != mine[-1]:
+            return
+        for name in self._asked.intersection(worker.gradients):
+            gradient = worker.gradients[name]
+            owner = self._workers[self._owner[name], 0]
+            if owner is not worker:
+                self._extra.setdefault((name, number), []).append(_own_copy(gradient, owner.context))
+
+    def _update(self, operation: Operation) -> None:
+        _, stage, number, _ = operation
+        worker = self._workers[stage, 0]
+        group = self._runner.group(stage, number)
+        owned = [name for name in worker.gradients if self._owner[name] == stage and name in self._asked]
+        if not owned:
+            return
+        for name in owned:
+            for other in group:
+                for extra in self._extra.pop((name, other), []):
+                    worker.gradients[name] += extra
+        optimizer = self._optimizers[stage]
+        optimizer.rescale_grad = self._scale / sum(self._sizes[other] for other in group)
+        for name in owned:
+            self._update_weight(optimizer, name, worker, operation.version)
+
+    def _update_weight(self, optimizer, name: str, worker: _Worker, version: int) -> None:
+        index = self._names.index(name)
+        versions = worker.weights[name]
+        old = versions.value(versions.newest)
+        if name not in self._optimizer_states:
+            self._optimizer_states[name] = optimizer.create_state_multi_precision(index, old)
+        oldest = self._runner.oldest_wanted(self._owner[name], version)
+        in_place = not versions.is_read() and oldest > versions.newest
+        new = old if in_place else versions.next_array(oldest)
+        weight_versions.update(optimizer, index, old, new, worker.gradients[name], self._optimizer_states[name])
+        if in_place:
+            versions.renew()
+        else:
+            versions.add(new)
+        for (stage, _), follower in self._workers.items():
+            if follower is not worker and name in follower.weights:
+                copies = follower.weights[name]
+                target = copies.next_array(self._runner.oldest_wanted(stage, version))
+                new.copyto(target)
+                copies.add(target)
+
+    # -- building --------------------------------------------------------------------------------------------------
+
+    def _build(self, data: Sequence[NDArray], label: Sequence[NDArray]) -> None:
+        parameters = dict(self._net.collect_params().items())
+        if isinstance(self._loss, gluon.Block):
+            parameters.update(self._loss.collect_params().items())
+        if any(parameter._deferred_init for parameter in parameters.values()):
+            with autograd.pause():
+                context = next(iter(parameters.values())).list_ctx()[0]
+                self._net(*(array.as_in_context(context) for array in data))
+        names = [[f"{kind}{index}" for index in range(len(arrays))] for kind, arrays in
+                 (("data", data), ("label", label))]
+        inputs, targets = ([mx.sym.var(name) for name in group] for group in names)
+        scores = self._net(*inputs)
+        symbol = self._loss(scores, *targets)
+        self._inputs = [*names[0], *names[1]]
+        shapes = dict(zip(self._inputs, (array.shape for array in [*data, *label])))
+        if isinstance(self._stages, (str, int)):
+            inside = scores if isinstance(scores, mx.sym.Symbol) else mx.sym.Group(list(scores))
+            self._stages = balanced(inside, {name: shapes[name] for name in names[0]}, len(self._replicas))
+        graphs = partition(symbol, self._stages, self._inputs)
+        self._producer = {tensor: stage for stage, graph in enumerate(graphs) for tensor in graph.outputs}
+        self._parameters = parameters
+        used = [name for graph in graphs for name in graph.parameters]
+        asked = {name for name in used if parameters[name].grad_req != "null"}
+        # Of these, MXNet computes the bias's gradient only with the weight's.
+        computed = asked | (weights_beside_trained_biases(symbol, asked) & set(used))
+        self._owner: Dict[str, int] = {}
+        for stage, graph in enumerate(graphs):
+            for name in graph.parameters:
+                self._owner.setdefault(name, stage)
+        self._names = [name for name in parameters if name in asked]
+        for optimizer in self._optimizers:
+            optimizer.param_dict = {index: parameters[name] for index, name in enumerate(self._names)}
+        self._optimizer_states: Dict[str, Any] = {}
+        device = 0
+        for stage, graph in enumerate(graphs):
+            for replica in range(self._replicas[stage]):
+                context = self._contexts[device % len(self._contexts)]
+                self._workers[stage, replica] = _Worker(graph, context, parameters, computed)
+                device += 1
+        self._asked = asked
+        self._forget()
+
+    # -- draining --------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Queue all that is under way to its end: the pipeline is empty then, and fills anew with the next step."""
+        if self._workers and self._failure is None:
+            with autograd.pause(), mx.engine.bulk(0):
+                self._queue_all(self._runner.drain())
+            self._settle()
+
+    def _abandon(self) -> None:
+        """Forget what is under way: a stage has failed."""
+        self._runner.abandon()
+        for worker in self._workers.values():
+            worker.held.clear()
+        if self._workers:
+            self._settle()
+
+    def _settle(self) -> None:
+        for worker in self._workers.values():
+            for name, versions in worker.weights.items():
+                versions.reset(self._runner.base[self._owner[name]])
+        self._forget()
+
+    def synchronize(self) -> None:
+        """Drain the pipeline, and bring the network's own parameters up to date; waits for all of it.
+
+        Statistics that devices of one stage have each moved by themselves (BatchNorm's) are averaged.
+
+        Raises
+        ------
+        PipelineError
+            When a stage has raised an error. Where the schedule flushes, the network then has the parameters as of the
+            last batch that was complete on all stages. Others update while later batches are under way, so that there
+            is no such state: the network's parameters stay what they were.
+        """
+        failed = self._find_failure()
+        if self._workers and (failed is None or self.schedule in SYNCHRONOUS):
+            with autograd.pause():
+                self._write_parameters()
+        if failed is not None:
+            raise PipelineError(f"A stage of the pipeline has failed ({failed}): "
+                                + ("the network has the parameters of the last complete batch; save them and make a "
+                                   "new trainer." if self.schedule in SYNCHRONOUS else
+                                   f"with the schedule {self.schedule!r} the weights are lost, so make a new trainer "
+                                   "from the last checkpoint.")) from self._failure
+
+    def _find_failure(self) -> Optional[str]:
+        """Wait for all that is queued, and say what has failed."""
+        found: Optional[BaseException] = None
+        try:
+            self.drain()
+        except mx.MXNetError as error:
+            found = error
+        # Each array tells of an error once, and would hand it on to what copies from it.
+        arrays = [self._counted] if self._counted is not None else []
+        for worker in self._workers.values():
+            arrays += [versions.value(versions.newest) for versions in worker.weights.values()]
+            arrays += [*worker.states.values(), *worker.gradients.values()]
+        for wait in [mx.nd.waitall, *(array.wait_to_read for array in arrays), mx.nd.waitall]:
+            try:
+                wait()
+            except mx.MXNetError as error:
+                found = found or error
+        if found is None and (self._counted is None or int(self._counted.asscalar()) == self._steps):
+            return None
+        if self._failure is None:
+            self._failure = found or PipelineError("An error of a stage has been read from a loss.")
+            self._abandon()
+        return str(found or "its error has been raised where the loss was read").strip().splitlines()[0]
+
+    def _write_parameters(self) -> None:
+        for name in self._asked:
+            versions = self._workers[self._owner[name], 0].weights[name]
+            self._parameters[name].set_data(versions.value(versions.newest))
+        for stage, count in enumerate(self._replicas):
+            for name in self._workers[stage, 0].states:
+                states = [self._workers[stage, replica].states[name] for replica in range(count)]
+                if count > 1:
+                    mean = sum(state.as_in_context(states[0].context) for state in states) / count
+                    for state in states:
+                        mean.copyto(state)
+                self._parameters[name].set_data(states[0])
+
+    def save_parameters(self, path: str) -> None:
+        """Write the network's parameters as ``net.save_parameters`` does, after :meth:`synchronize`.
+
+        Parameters
+        ----------
+        path : str
+            Where to; an existing file is replaced when the new one is complete.
+
+        Raises
+        ------
+        PipelineError
+            As :meth:`synchronize`; where the schedule flushes, the file has been written all the same.
+        """
+        failure = None
+        try:
+            self.synchronize()
+        except PipelineError as error:
+            if self.schedule not in SYNCHRONOUS:
+                raise
+            failure = error
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)))
+        os.close(handle)
+        try:
+            self._net.save_parameters(temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        if failure is not None:
+            raise failure
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimizer's current learning rate."""
+        return self._optimizers[0].learning_rate
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of all updates that are queued from now on."""
+        for optimizer in self._optimizers:
+            optimizer.set_learning_rate(rate)
+
+    def versions_alive(self) -> List[int]:
+        """For each stage, the most arrays that any of its own weights has ever had on one device."""
+        return [max([versions.most for replica in range(count)
+                     for name, versions in self._workers[stage, replica].weights.items()
+                     if self._owner[name] == stage], default=1) for stage, count in enumerate(self._replicas)]
+
+    def most_in_flight(self) -> List[int]:
+        """For each stage, the most microbatches that one device has held activations of."""
+        return [max(self._workers[stage, replica].most_held for replica in range(count))
+                for stage, count in enumerate(self._replicas)]
+
+    @property
+    def stages(self) -> List[List[str]]:
+        """The operators of each stage, once there has been a step."""
+        return [list(names) for names in self._stages]
+
+
+def _listed(arrays: Arrays) -> List[NDArray]:
+    arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
+    return [legacy(array) if isinstance(array, NDArray) else mx.nd.array(array) for array in arrays]
+
+
+def _optimizers(optimizer, settings: Dict[str, Any], count: int) -> List[mx.optimizer.Optimizer]:
+    """One for each stage: their counts differ, and a scheduler of the learning rate goes by them."""
+    if not isinstance(optimizer, mx.optimizer.Optimizer):
+        return [mx.optimizer.create(optimizer, **copy.deepcopy(settings)) for _ in range(count)]
+    if settings:
+        raise PipelineError("optimizer_params were given beside an optimizer: set them on the optimizer.")
+    return [copy.deepcopy(optimizer) for _ in range(count)]

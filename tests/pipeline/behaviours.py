@@ -1,0 +1,230 @@
+"""What else the trainer promises, each in a function that raises where it does not; run by name in a child process."""
+from __future__ import annotations
+
+import sys
+import time
+
+import soybean_mx  # noqa: F401  (before MXNet: it sets what MXNet reads at its start)
+
+import mxnet as mx  # isort: skip
+import numpy as np
+from mxnet import gluon
+from mxnet.gluon import nn
+
+from soybean_mx.pipeline import PipelineTrainer
+from soybean_mx.pipeline.trainer import PipelineError
+from tests.pipeline.parity import BATCH, batches, difference, network
+
+LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
+
+
+def smaller_last_batches():
+    """Batches that the microbatches do not divide, and of fewer samples than there are microbatches."""
+    assert difference("mlp", "flush", 3, 4, sizes=(8, 7, 3, 1, 8)) < 1e-5
+    assert difference("mlp", "gpipe", 2, 3, sizes=(8, 7, 2)) < 1e-5
+
+
+def other_optimizers():
+    """Optimizers that have no out-of-place update."""
+    for name in ("adam", "nag", "rmsprop", "lamb"):
+        assert difference("mlp", "flush", 3, 2, optimizer=name) < 1e-5, name
+
+
+def adam_keeps_versions():
+    """With 1F1B, an optimizer that updates in place works on a copy: stage 0's first two updates are at version 0."""
+    net, shape = network("mlp")
+    trainer = PipelineTrainer(net, LOSS, "adam", {"learning_rate": 0.01}, "cpu:2", "1f1b")
+    losses = [trainer.step(*batch).asnumpy() for batch in batches(shape, 6)]
+    trainer.synchronize()
+    assert trainer.versions_alive() == [2, 1] and np.isfinite(losses).all()
+
+
+def mid_run():
+    """Evaluation and checkpoints drain the pipeline; all minibatches so far are then in the parameters, once each."""
+    for schedule in ("1f1b", "1f1b-vertical-sync", "2bw", "flush"):
+        net, shape = network("mlp")
+        given = list(batches(shape, 6))
+        net(given[0][0])
+        trainer = PipelineTrainer(net, LOSS, "sgd", {"learning_rate": 0.1}, "cpu:3", schedule)
+        for batch in given[:1]:
+            trainer.step(*batch)
+        trainer.synchronize()
+        # From an empty pipeline the first batch is a step of plain SGD.
+        expected, _ = network("mlp")
+        expected(given[0][0])
+        plain = gluon.Trainer(expected.collect_params(), "sgd", {"learning_rate": 0.1})
+        for data, label in given[:1]:
+            with mx.autograd.record():
+                loss = LOSS(expected(data), label)
+            loss.backward()
+            plain.step(BATCH)
+        for a, b in zip(net.collect_params().values(), expected.collect_params().values()):
+            np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-6)
+        value = LOSS(net(given[1][0]), given[1][1]).asnumpy()
+        # And the next one starts with these.
+        np.testing.assert_allclose(trainer.step(*given[1]).asnumpy(), value, rtol=1e-5)
+        for batch in given[2:]:
+            trainer.step(*batch)
+        trainer.synchronize()
+        before = [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+        trainer.synchronize()
+        for a, b in zip(before, net.collect_params().values()):
+            assert np.array_equal(a, b.data().asnumpy())
+
+
+def uneven_replicas():
+    """1F1B with replicas in rounds: with a learning rate of 0, losses are the network's own; with one, they fall."""
+    for replicas in ([2, 1, 1], [1, 2], [2, 3], [3, 1]):
+        net, shape = network("mlp")
+        given = list(batches(shape, 9))
+        net(given[0][0])
+        still = PipelineTrainer(net, LOSS, "sgd", {"learning_rate": 0.0}, f"cpu:{sum(replicas)}", "1f1b",
+                                replicas=replicas)
+        for batch in given:
+            np.testing.assert_allclose(still.step(*batch).asnumpy(), LOSS(net(batch[0]), batch[1]).asnumpy(),
+                                       rtol=1e-5)
+        trainer = PipelineTrainer(net, LOSS, "sgd", {"learning_rate": 0.1}, f"cpu:{sum(replicas)}", "1f1b",
+                                  replicas=replicas)
+        losses = [trainer.step(*given[0]).asnumpy().mean() for _ in range(30)]
+        trainer.synchronize()
+        assert losses[-1] < losses[0] - 0.1, (replicas, losses)
+        for stage, count in enumerate(replicas):
+            for name, versions in trainer._workers[stage, 0].weights.items():
+                for replica in range(1, count):
+                    other = trainer._workers[stage, replica].weights[name]
+                    assert np.array_equal(versions.value(versions.newest).asnumpy(),
+                                          other.value(other.newest).asnumpy())
+
+
+def tied_weights_asynchronous():
+    """A weight of the first and the last stage: learning rate 0 keeps the losses, and the copies end up equal."""
+    for schedule in ("1f1b", "1f1b-vertical-sync", "2bw"):
+        net, shape = network("transformer")
+        given = list(batches(shape, 8))
+        trainer = PipelineTrainer(net, LOSS, "sgd", {"learning_rate": 0.1}, "cpu:3", schedule)
+        losses = [trainer.step(*given[0]).asnumpy().mean() for _ in range(12)]
+        trainer.synchronize()
+        assert losses[-1] < losses[0], (schedule, losses)
+        copies = [worker.weights[name] for worker in trainer._workers.values() for name in worker.weights
+                  if name.endswith("embedding")]
+        assert len(copies) == 2
+        first, last = (copy.value(copy.newest).asnumpy() for copy in copies)
+        assert np.array_equal(first, last)
+
+
+def frozen_parameters():
+    """What asks for no gradient stays, and what is beside it is trained."""
+    for schedule in ("flush", "1f1b", "2bw"):
+        net, shape = network("mlp")
+        given = list(batches(shape, 6))
+        net(given[0][0])
+        parameters = list(net.collect_params().values())
+        for parameter in parameters[0::4]:
+            parameter.grad_req = "null"
+        before = [parameter.data().asnumpy() for parameter in parameters]
+        trainer = PipelineTrainer(net, LOSS, "sgd", {"learning_rate": 0.1, "momentum": 0.9}, "cpu:3", schedule)
+        for batch in given[:3]:
+            trainer.step(*batch)
+        trainer.synchronize()
+        for batch in given[3:]:
+            trainer.step(*batch)
+        trainer.synchronize()
+        for index, (parameter, old) in enumerate(zip(parameters, before)):
+            assert np.array_equal(parameter.data().asnumpy(), old) == (index % 4 == 0), (schedule, index)
+
+
+class _Failing(mx.operator.CustomOp):
+    runs = 0
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        _Failing.runs += 1
+        if _Failing.runs == 7:
+            raise ValueError("this stage is broken")
+        self.assign(out_data[0], req[0], in_data[0])
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        self.assign(in_grad[0], req[0], out_grad[0])
+
+
+@mx.operator.register("failing_stage")
+class _FailingProperties(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, shapes, dtypes):
+        return _Failing()
+
+
+class _FailingBlock(nn.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return F.Custom(x, op_type="failing_stage")
+
+
+def failing_stage(read):
+    """A stage raises in its seventh pass: whether the loss is read or not, nothing hangs, and nothing wrong is kept."""
+    for schedule in ("flush", "gpipe", "1f1b", "2bw"):
+        _Failing.runs = 0
+        net = nn.HybridSequential()
+        net.add(nn.Dense(4, in_units=3), _FailingBlock(), nn.Dense(4, in_units=4))
+        net.initialize(mx.init.Constant(0.1))
+        trainer = PipelineTrainer(net, gluon.loss.L2Loss(), "sgd", {"learning_rate": 0.1}, "cpu:2", schedule,
+                                  microbatches=1 if schedule == "1f1b" else 3)
+        x, y = mx.nd.ones((6, 3)), mx.nd.ones((6, 4))
+        last = None
+        for step in range(8):
+            try:
+                loss = trainer.step(x, y)
+                if read:
+                    loss.asnumpy()
+            except (mx.MXNetError, PipelineError):
+                break
+            if schedule in ("flush", "gpipe") and step < 2:
+                trainer.synchronize()
+                last = [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+        path = sys.argv[2]
+        try:
+            trainer.save_parameters(path)
+        except PipelineError as error:
+            assert "has failed" in str(error), error
+        else:
+            raise AssertionError("the failure was not told")
+        if last is not None:
+            net.load_parameters(path)
+            for a, b in zip(net.collect_params().values(), last):
+                assert np.array_equal(a.data().asnumpy(), b)
+        try:
+            trainer.step(x, y)
+        except PipelineError:
+            continue
+        raise AssertionError("a trainer that has failed goes on")
+
+
+def failing_stage_unread():
+    """As :func:`failing_stage`, where nobody looks at the loss."""
+    failing_stage(read=False)
+
+
+def failing_stage_read():
+    """As :func:`failing_stage`, where the loss is read after each step."""
+    failing_stage(read=True)
+
+
+def nothing_waits():
+    """Steps return long before the work is done."""
+    net = nn.HybridSequential()
+    net.add(*(nn.Dense(1200, in_units=1200, activation="relu") for _ in range(8)))
+    net.initialize()
+    for schedule in ("1f1b", "flush"):
+        trainer = PipelineTrainer(net, gluon.loss.L2Loss(), "sgd", {"learning_rate": 1e-3}, "cpu:2", schedule)
+        x = mx.nd.ones((128, 1200))
+        trainer.step(x, x)
+        trainer.synchronize()
+        begin = time.perf_counter()
+        for _ in range(4):
+            trainer.step(x, x)
+        queued = time.perf_counter() - begin
+        trainer.synchronize()
+        total = time.perf_counter() - begin
+        assert queued < 0.5 * total, (schedule, queued, total)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
+    print("done", sys.argv[1])
