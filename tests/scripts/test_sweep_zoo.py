@@ -101,7 +101,7 @@ def test_what_passes():
     assert sweep_zoo.passes(good) and not sweep_zoo.passes({**good, "error": "ended by signal 11"})
     assert not sweep_zoo.passes({"worst_error": 1e-3}) and not sweep_zoo.passes({"worst_error": float("nan")})
     assert sweep_zoo.passes({"worst_error": 1e-3, "noise_ratio": 2.0})
-    assert not sweep_zoo.passes({"worst_error": 0.5, "noise_ratio": 1.0})  # where rounding does that, a run tells nothing
+    assert not sweep_zoo.passes({"worst_error": 0.5, "noise_ratio": 1.0})  # such rounding hides anything
     assert not sweep_zoo.passes({"worst_error": 1e-3, "noise_ratio": 20.0})
 
 
