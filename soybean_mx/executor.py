@@ -15,12 +15,13 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import mxnet as mx
 from mxnet import autograd
-from mxnet.base import _LIB, NDArrayHandle, c_handle_array, check_call
+from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray import NDArray
 
 from soybean_mx import control_flow, sgd
 from soybean_mx import regions as tiles_of
 from soybean_mx.clean_copies import cleaned, cleaning
+from soybean_mx.engine_order import Order
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
 from soybean_mx.recomputation import with_recomputation
@@ -288,16 +289,6 @@ class BoundGraph:
                 for start in range(0, len(pairs), _MAX_FUSED)]
 
 
-class _EngineContext(ctypes.Structure):
-    """MXNet's Context, as its engine takes it."""
-
-    _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
-
-
-# What the engine runs at a fence: any function of the C library that does nothing, and needs no Python.
-_NOTHING = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
-
-
 class _Fence:
     """Orders what touches some arrays before and after it, without waiting.
 
@@ -309,16 +300,13 @@ class _Fence:
 
     def __init__(self, arrays: Sequence[NDArray]):
         self._arrays = list(arrays)
-        self._groups = []
-        for context in dict.fromkeys(array.context for array in arrays):
-            handles = c_handle_array([array for array in arrays if array.context == context])
-            self._groups.append((_EngineContext(context.device_typeid, context.device_id), handles))
+        self._orders = [Order(context, [], [array for array in arrays if array.context == context])
+                        for context in dict.fromkeys(array.context for array in arrays)]
 
     def __call__(self) -> None:
         """Queue it."""
-        for context, handles in self._groups:
-            check_call(_LIB.MXEnginePushSyncND(_NOTHING, None, None, ctypes.byref(context), None, 0, handles,
-                                               len(handles), None, 0, b"soybean_mx_fence"))
+        for order in self._orders:
+            order()
 
 
 class _Movement:
@@ -405,8 +393,9 @@ def _bind(program: Program, arrays: Dict[str, NDArray], gradients: Dict[str, NDA
                 group2ctx=groups)
 
     executor = bind(shared=True)
-    text = executor.debug_str()
-    if program.contexts[0].device_type == "cpu" and reads_freed_memory(text, symbol.tojson()):
+    on_cpu = program.contexts[0].device_type == "cpu"
+    text = "" if inference and not on_cpu else executor.debug_str()
+    if on_cpu and reads_freed_memory(text, symbol.tojson()):
         del executor  # before the memory of the next
         executor = bind(shared=False)
     if not inference and "Op:_grad_add" in text:

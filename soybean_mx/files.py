@@ -4,7 +4,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Iterator
 
 
 def write_json(path: str, value: Any) -> None:
@@ -58,11 +59,29 @@ def write_bytes(path: str, content: bytes) -> None:
     OSError
         When the folder is not there or cannot be written to.
     """
+    with replaced(path) as temporary, open(temporary, "wb") as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced(path: str) -> Iterator[str]:
+    """Gives the name of an empty file that takes the place of another when the block ends, unless it raises.
+
+    Parameters
+    ----------
+    path : str
+        What is to be replaced, or made.
+
+    Raises
+    ------
+    OSError
+        When the folder is not there or cannot be written to.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
+    os.close(handle)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        yield temporary
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp's own mode lets nobody else read

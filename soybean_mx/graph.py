@@ -110,17 +110,28 @@ def weights_beside_trained_biases(symbol, requires_grad: Set[str]) -> Set[str]:
         is computed from.
     """
     nodes = json.loads(symbol.tojson())["nodes"]
-    sources: List[Set[str]] = []  # the variables that each node depends on
+    wanted: List[bool] = []  # whether each node depends on one of `requires_grad`
     for node in nodes:
-        sources.append({node["name"]} if node["op"] == "null"
-                       else set().union(*(sources[entry[0]] for entry in node["inputs"])))
+        wanted.append(node["name"] in requires_grad if node["op"] == "null"
+                      else any(wanted[source] for source, *_ in node["inputs"]))
     found: Set[str] = set()
     for node in nodes:
         if node["op"] in _WITH_BIAS and len(node["inputs"]) == 3:
-            weight, bias = (sources[entry[0]] for entry in node["inputs"][1:])
-            if bias & requires_grad and not weight & requires_grad:
-                found |= weight
+            weight, bias = (source for source, *_ in node["inputs"][1:])
+            if wanted[bias] and not wanted[weight]:
+                found |= _variables_of(nodes, weight)
     return found
+
+
+def _variables_of(nodes: Sequence[Dict[str, Any]], index: int) -> Set[str]:
+    """The names of the variables that a node is or depends on."""
+    waiting, seen = [index], {index}
+    while waiting:
+        for source, *_ in nodes[waiting.pop()]["inputs"]:
+            if source not in seen:
+                seen.add(source)
+                waiting.append(source)
+    return {nodes[node]["name"] for node in seen if nodes[node]["op"] == "null"}
 
 
 def _with_unique_names(symbol):

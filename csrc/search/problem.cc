@@ -495,8 +495,7 @@ Plan Problem::plan_of(const Solution& solution) {
       }
       const std::vector<int> needed = needed_by(plan, e);
       if (space_.is_fixed(e)) {
-        const Use& use = *space_.fixed_by(e);
-        tiling = input_tiling(space_.program().rules[index(use.node)], use.input, plan.operators[index(use.node)]);
+        tiling = space_.fixed_tiling(e, plan.operators);
       } else if (node.is_variable()) {
         tiling = needed.empty() ? best_of(e, domains_.tensors.at(e), {}).tiling : best_source(e, needed).tiling;
       } else if (needed.empty()) {

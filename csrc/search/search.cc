@@ -271,10 +271,7 @@ class Search {
       plan->tensors[{program_.expanded.statistics[s].variable, 0}] = plan->results[outputs + s];
     }
     for (auto& [e, tiling] : plan->tensors) {
-      const Use* use = space.fixed_by(e);
-      if (use == nullptr) continue;
-      const size_t node = static_cast<size_t>(use->node);
-      tiling = input_tiling(program_.rules[node], use->input, plan->operators[node]);
+      if (space.is_fixed(e)) tiling = space.fixed_tiling(e, plan->operators);
     }
   }
 

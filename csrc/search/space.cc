@@ -221,6 +221,18 @@ const Use* Space::fixed_by(Entry e) const {
   return nullptr;
 }
 
+Tiling Space::fixed_tiling(Entry e, const std::vector<OperatorCuts>& operators) const {
+  const Use* use = fixed_by(e);
+  const size_t node = static_cast<size_t>(use->node);
+  return input_tiling(program_.rules[node], use->input, operators[node]);
+}
+
+// Whether an operator changes variables in place.
+bool Space::changes_variables(int node) const {
+  const std::vector<Entry>& inputs = graph().node(node).inputs;
+  return std::any_of(inputs.begin(), inputs.end(), [this](const Entry& e) { return is_fixed(e); });
+}
+
 // Whether an operator without a rule makes or uses the tensor: it may as well be
 // where that is.
 bool Space::touches_whole(Entry e) const {
@@ -235,13 +247,10 @@ bool Space::touches_whole(Entry e) const {
 // samples, and those whose variables are changed in place.
 bool Space::may_be_whole(int node) const {
   const Node& n = graph().node(node);
-  if (options_.free_operators || options_.priced_computation) return true;
+  if (options_.free_operators || options_.priced_computation || changes_variables(node)) return true;
   const std::vector<Factor>& factors = program_.rules[static_cast<size_t>(node)].factors;
   bool small = std::none_of(factors.begin(), factors.end(), [](const Factor& f) { return f.batch; });
-  for (const Entry& e : n.inputs) {
-    if (is_fixed(e)) return true;
-    small = small && is_small(e);
-  }
+  for (const Entry& e : n.inputs) small = small && is_small(e);
   for (size_t k = 0; k < n.outputs.size(); ++k) {
     small = small && is_small({node, static_cast<int>(k)});
   }
@@ -266,8 +275,7 @@ std::vector<OperatorCuts> Space::operator_cuts(int node) const {
   if (pin != pins_.operators.end()) return {pin->second};
   const Rule& rule = program_.rules[static_cast<size_t>(node)];
   if (!rule.known) return {owned(mesh_)};
-  bool fixed = false;
-  for (const Entry& e : graph().node(node).inputs) fixed = fixed || is_fixed(e);
+  const bool fixed = changes_variables(node);
   // An operator that changes its variables in place is where they are: with variables
   // whole on the first device, it is there too.
   if (fixed && options_.whole_boundary) return {owned(mesh_)};

@@ -65,6 +65,8 @@ class Space {
   bool is_fixed(Entry e) const { return fixed_by(e) != nullptr; }
   // The first use that makes it so; null for other tensors.
   const Use* fixed_by(Entry e) const;
+  // Where the operators put such a variable.
+  Tiling fixed_tiling(Entry e, const std::vector<OperatorCuts>& operators) const;
 
   // Whether some operator or tensor has too many choices on so many devices, and those
   // with many different ones were left out: what is best is best among the others.
@@ -82,6 +84,7 @@ class Space {
   std::vector<int> usable_factors(int node) const;
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;
+  bool changes_variables(int node) const;
   bool held_once(Entry e) const;
   // Whether one group alone may hold a tensor that has room to be spread out.
   bool may_be_owned(Entry e) const;

@@ -218,15 +218,15 @@ def _stage(graph: Dict[str, Any], stage_of: Mapping[int, int], stage: int, outpu
     def variable(tensor: Tensor) -> List[int]:
         source = graph["nodes"][tensor[0]]
         if source["op"] == "null":
-            key, node = tensor, {**source, "inputs": []}
+            node = source
         else:
             name = f"_received_{tensor[0]}_{tensor[1]}"
-            key, node = tensor, {"op": "null", "name": name, "inputs": []}
+            node = {"op": "null", "name": name, "inputs": []}
             received[name] = tensor
-        if key not in places:
-            places[key] = len(nodes)
+        if tensor not in places:
+            places[tensor] = len(nodes)
             nodes.append(node)
-        return [places[key], 0, 0]
+        return [places[tensor], 0, 0]
 
     for index in sorted(index for index, at in stage_of.items() if at == stage):
         node = graph["nodes"][index]

@@ -8,18 +8,15 @@ schedule's order, and so to the schedule's memory.
 from __future__ import annotations
 
 import copy
-import ctypes
-import os
-import tempfile
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 from mxnet import autograd, gluon
-from mxnet.base import _LIB, check_call
 from mxnet.ndarray import CachedOp, NDArray
 
 from soybean_mx.devices import contexts as device_contexts
-from soybean_mx.executor import _NOTHING, _EngineContext, c_handle_array
+from soybean_mx.engine_order import after
+from soybean_mx.files import replaced
 from soybean_mx.graph import weights_beside_trained_biases
 from soybean_mx.pipeline import weight_versions
 from soybean_mx.pipeline.partition import StageGraph, Tensor, balanced, partition
@@ -88,16 +85,6 @@ class _Order:
     def done(self, outputs: Sequence[NDArray]) -> None:
         """A pass that writes these arrays has been queued."""
         self._last = list(outputs)
-
-
-def after(context: mx.Context, first: Sequence[NDArray], then: Sequence[NDArray]) -> None:
-    """Queue an operation that does nothing: who reads or writes ``then`` waits until ``first`` has been written.
-
-    Errors of what wrote ``first`` go on to ``then``.
-    """
-    check_call(_LIB.MXEnginePushSyncND(
-        _NOTHING, None, None, ctypes.byref(_EngineContext(context.device_typeid, context.device_id)),
-        c_handle_array(first), len(first), c_handle_array(then), len(then), None, 0, b"soybean_mx_order"))
 
 
 def _own_copy(array: NDArray, context: mx.Context) -> NDArray:
@@ -573,14 +560,8 @@ class PipelineTrainer:
             if self.schedule not in SYNCHRONOUS:
                 raise
             failure = error
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)))
-        os.close(handle)
-        try:
+        with replaced(path) as temporary:
             self._net.save_parameters(temporary)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
         if failure is not None:
             raise failure
 

@@ -9,7 +9,7 @@ import pytest
 from mxnet.gluon import nn
 
 from soybean_mx import core
-from soybean_mx.graph import InferenceError, describe, is_random
+from soybean_mx.graph import InferenceError, describe, is_random, weights_beside_trained_biases
 from tests.rules.cases import CASES
 
 
@@ -55,3 +55,11 @@ def test_a_shape_that_depends_on_values_is_refused_by_the_operator_s_name():
 @pytest.mark.parametrize("op", sorted({case.op for case in CASES if not case.exact and case.op != "Dropout"}))
 def test_operators_that_draw_are_known_as_random(op):
     assert is_random(json.dumps({"nodes": [{"op": op, "name": "op", "inputs": []}]}), False)
+
+
+def test_weights_that_biases_need_the_gradients_of():
+    x, w, b = (mx.sym.Variable(name) for name in "xwb")
+    out = mx.sym.FullyConnected(x, mx.sym.tanh(w * mx.sym.Variable("v")), b, num_hidden=3)
+    assert weights_beside_trained_biases(out, {"b"}) == {"w", "v"}
+    assert not weights_beside_trained_biases(out, {"b", "v"}) and not weights_beside_trained_biases(out, {"x"})
+    assert not weights_beside_trained_biases(mx.sym.FullyConnected(x, w, no_bias=True, num_hidden=3), {"x"})
