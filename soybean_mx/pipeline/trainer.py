@@ -8,6 +8,7 @@ schedule's order, and so to the schedule's memory.
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
@@ -31,6 +32,7 @@ from soybean_mx.pipeline.schedule import (
     ScheduleError,
     checked,
 )
+from soybean_mx.pipeline.trace import Mark, Trace
 from soybean_mx.regions import legacy
 
 Arrays = Union[NDArray, Sequence[NDArray]]
@@ -76,15 +78,20 @@ class _Order:
     def __init__(self, context: mx.Context):
         self._context = context
         self._last: List[NDArray] = []
+        self.mark: Optional[Mark] = None  # of the pass that is being queued, where there is a trace
 
     def before(self, inputs: Sequence[NDArray]) -> None:
         """What will read these arrays comes after the last pass."""
-        if self._last and inputs:
+        if self.mark is not None:
+            self.mark.begin(self._last, inputs)
+        elif self._last and inputs:
             after(self._context, self._last, inputs)
 
     def done(self, outputs: Sequence[NDArray]) -> None:
         """A pass that writes these arrays has been queued."""
         self._last = list(outputs)
+        if self.mark is not None:
+            self.mark.end(outputs)
 
 
 def _own_copy(array: NDArray, context: mx.Context) -> NDArray:
@@ -149,6 +156,7 @@ class PipelineTrainer:
         self._counted: Optional[NDArray] = None
         self._steps = 0
         self._failure: Optional[BaseException] = None
+        self._trace: Optional[Trace] = None
 
     def _checked_replicas(self, stages, replicas) -> List[int]:
         devices = len(self._contexts)
@@ -239,6 +247,8 @@ class PipelineTrainer:
         self._counted += 1
         after(loss.context, [self._counted], [loss])
         self._steps += 1
+        if self._trace is not None:
+            self._trace.batches += 1
         return loss
 
     def _forget(self) -> None:
@@ -268,19 +278,43 @@ class PipelineTrainer:
             self._queue(operation)
 
     def _queue(self, operation: Operation) -> None:
-        if operation.kind == FORWARD:
+        if self._trace is not None:
+            self._queue_traced(operation, self._trace)
+        elif operation.kind == FORWARD:
             self._forward(operation)
         elif operation.kind == BACKWARD:
             self._backward(operation)
         else:
             self._update(operation)
 
+    def _queue_traced(self, operation: Operation, trace: Trace) -> None:
+        kind, stage, number, version = operation
+        if kind == UPDATE:
+            worker, order = self._workers[stage, 0], self._order_of(stage, 0)
+            if not worker.gradients:
+                return
+            mark = trace.mark(operation, self._orders.index(order))
+            mark.begin([], list(worker.gradients.values()))
+            self._update(operation)
+            mark.end([versions.value(versions.newest) for versions in worker.weights.values()])
+            return
+        worker, order = self._place(stage, number)
+        needed = [worker.weights[name].value(self._version(stage, name, version, worker))
+                  for name in worker.graph.parameters] if kind == FORWARD else []
+        order.mark = trace.mark(operation, self._orders.index(order), needed)
+        try:
+            (self._forward if kind == FORWARD else self._backward)(operation)
+        finally:
+            order.mark = None
+
+    def _order_of(self, stage: int, replica: int) -> _Order:
+        if self.schedule == "interleaved":
+            return self._orders[stage % len(self._contexts)]
+        return self._orders[sum(self._replicas[:stage]) + replica]
+
     def _place(self, stage: int, number: int) -> Tuple[_Worker, _Order]:
         replica = number % self._replicas[stage]
-        device = stage % len(self._contexts)
-        if self.schedule != "interleaved":
-            device = sum(self._replicas[:stage]) + replica
-        return self._workers[stage, replica], self._orders[device]
+        return self._workers[stage, replica], self._order_of(stage, replica)
 
     def _forward(self, operation: Operation) -> None:
         _, stage, number, version = operation
@@ -564,6 +598,38 @@ class PipelineTrainer:
             self._net.save_parameters(temporary)
         if failure is not None:
             raise failure
+
+    @contextmanager
+    def trace(self, path: Optional[str] = None) -> Iterator[Trace]:
+        """Within it, what the devices do is recorded, with the times at which they do it; leaving it waits for that.
+
+        Parameters
+        ----------
+        path : str, optional
+            A file for ``chrome://tracing`` or Perfetto, written at the end.
+
+        Yields
+        ------
+        soybean_mx.pipeline.trace.Trace
+            Afterwards it knows the utilisation of each stage and the bubble.
+
+        Raises
+        ------
+        PipelineError
+            Inside another trace.
+        mxnet.MXNetError
+            What a stage has raised.
+        """
+        if self._trace is not None:
+            raise PipelineError("A trace was asked for inside a trace of the same trainer: leave that one first.")
+        self._trace = trace = Trace(self.schedule, self._replicas, self._contexts)
+        try:
+            yield trace
+        finally:
+            self._trace = None
+        trace.wait()
+        if path is not None:
+            trace.write(path)
 
     # -- what there is ---------------------------------------------------------------------------------------------
 

@@ -18,4 +18,6 @@ def test_the_program(tmp_path):
 def test_the_command_smaller(tmp_path):
     command, = re.findall(r"^    python (\S+) (.*)$", TEXT, re.MULTILINE)
     arguments = shlex.split(command[1].replace("vgg11", "mlp64").replace("--steps 10", "--steps 2"))
-    assert "times the speed of one device" in run_child(str(ROOT / command[0]), arguments)
+    trace = tmp_path / "trace.json"
+    printed = run_child(str(ROOT / command[0]), [*arguments, "--trace", str(trace)])
+    assert "times the speed of one device" in printed and "bubble" in printed and trace.exists()
