@@ -9,6 +9,7 @@
 #include "lower/local_fills.h"
 #include "lower/lower.h"
 #include "lower/write_out.h"
+#include "pipeline/stages.h"
 #include "rules/rule_json.h"
 #include "search/report.h"
 
@@ -183,5 +184,13 @@ int SoybeanRules(const char* graph, char** out) {
       rules.set(node.name, std::move(json));
     }
     return rules.text();
+  });
+}
+
+int SoybeanStages(const char* profile, const char* options, char** out) {
+  return guarded(out, [&] {
+    return soybean::stages_json(soybean::Json::parse(text_argument(profile, "the profile")),
+                                soybean::Json::parse(text_argument(options, "the options")))
+        .text();
   });
 }

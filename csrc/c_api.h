@@ -34,6 +34,9 @@ SOYBEAN_API int SoybeanSpace(const char* graph, const char* options, char** out)
 /* The rules of all operators of a graph, for tests and for reports. */
 SOYBEAN_API int SoybeanRules(const char* graph, char** out);
 
+/* The stages of a pipeline for a profile of layers. */
+SOYBEAN_API int SoybeanStages(const char* profile, const char* options, char** out);
+
 #ifdef __cplusplus
 }
 #endif
