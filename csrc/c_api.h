@@ -38,6 +38,9 @@ SOYBEAN_API int SoybeanRules(const char* graph, char** out);
  * of a clock that only goes forward, to the int64_t at `slot`. */
 SOYBEAN_API void SoybeanStampTime(void* run_context, void* slot);
 
+/* The stages of a pipeline for a profile of layers. */
+SOYBEAN_API int SoybeanStages(const char* profile, const char* options, char** out);
+
 #ifdef __cplusplus
 }
 #endif

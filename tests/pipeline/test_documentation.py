@@ -10,9 +10,11 @@ TEXT = (ROOT / "docs" / "pipeline_runtime.md").read_text()
 
 
 def test_the_program(tmp_path):
-    program, = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    program, tiled = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     program = program.replace("net.params", str(tmp_path / "net.params"))
     assert run_child(program) == "[2, 1] True\n"
+    steps = program[program.index("for _ in"):]
+    assert run_child(program + tiled + steps) == "[2, 1] True\n[2, 1] True\n"
 
 
 def test_the_command_smaller(tmp_path):
