@@ -192,6 +192,7 @@ void SoybeanStampTime(void* /*run_context*/, void* slot) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   *static_cast<int64_t*>(slot) =
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
 
 int SoybeanStages(const char* profile, const char* options, char** out) {
   return guarded(out, [&] {
