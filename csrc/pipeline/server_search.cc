@@ -75,7 +75,7 @@ class ServerSearch {
   }
 
   double boundary_seconds(size_t cut, int link, int replicas) const {
-    return 2 * cuts_[cut].crossing / (servers_.bandwidth(link) * replicas);
+    return 2 * cuts_[cut].crossing / (servers_.rate_across(link) * replicas);
   }
 
   // The numbers of devices of pipelines up to a cut.

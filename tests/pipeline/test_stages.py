@@ -215,8 +215,9 @@ def brute_force(profile, levels, cost_model, limit, states):
         return device // math.prod(groups for groups, _ in levels[level + 1:])
 
     def link(first, last):
-        return next(bandwidth for level, (_, bandwidth) in enumerate(levels)
-                    if group(level, first) != group(level, last))
+        """The slowest link between two devices, from the outermost that they do not share inwards."""
+        outermost = next(level for level in range(len(levels)) if group(level, first) != group(level, last))
+        return min(bandwidth for _, bandwidth in levels[outermost:])
 
     def exchange(first, count):
         """Rings within each server and between them."""
