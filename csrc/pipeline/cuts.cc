@@ -47,7 +47,7 @@ class Growth {
       ++cut.layers;
       cut.seconds += layer.seconds;
       cut.parameters += layer.parameters;
-      cut.activations += layer.activation;
+      cut.activations += layer.activation + layer.data;
     }
     cut.crossing = kind_ == CutSet::Kind::kExact ? crossing(set) : released_crossing(set);
     return cut;

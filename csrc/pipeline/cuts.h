@@ -30,7 +30,7 @@ struct Cut {
   int layers = 0;         // how many lie before it
   double seconds = 0;     // of the layers before it
   double parameters = 0;  // bytes of the layers before it
-  double activations = 0; // bytes of all outputs of the layers before it
+  double activations = 0; // bytes of all outputs of the layers before it, and of their data
   double crossing = 0;    // bytes of those outputs that layers behind it read
 };
 

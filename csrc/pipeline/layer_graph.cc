@@ -31,6 +31,7 @@ Layer read_layer(const Json& json, int position) {
   layer.seconds = amount(json, "seconds", what);
   layer.activation = amount(json, "activation_bytes", what);
   layer.parameters = amount(json, "parameter_bytes", what);
+  if (json.find("data_bytes") != nullptr) layer.data = amount(json, "data_bytes", what);
   layer.position = position;
   return layer;
 }
@@ -123,7 +124,7 @@ void LayerGraph::check_totals() const {
   double seconds = 0, bytes = 0;
   for (const Layer& layer : layers_) {
     seconds += layer.seconds;
-    bytes += layer.activation + layer.parameters;
+    bytes += layer.activation + layer.parameters + layer.data;
   }
   // Beyond these, sums and their products with counts of devices could overflow.
   if (seconds > 1e15 || bytes > 1e24) {

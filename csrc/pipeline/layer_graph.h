@@ -14,6 +14,7 @@ struct Layer {
   std::string name;
   double seconds = 0;     // forward and backward, of one minibatch on one device
   double activation = 0;  // bytes of its outputs
+  double data = 0;        // bytes of what it alone is fed
   double parameters = 0;  // bytes
   int position = 0;       // in the profile
 };
@@ -48,8 +49,9 @@ class LayerSet {
 // Layers in a topological order, each after all that it reads.
 class LayerGraph {
  public:
-  // {"layers": [{"name", "seconds", "activation_bytes", "parameter_bytes"}],
-  //  "edges": [[from, to]]}, edges by position in `layers`. Throws Error.
+  // {"layers": [{"name", "seconds", "activation_bytes", "parameter_bytes", "data_bytes"}],
+  //  "edges": [[from, to]]}, edges by position in `layers`; data_bytes may be left out.
+  // Throws Error.
   explicit LayerGraph(const Json& json);
 
   int size() const { return static_cast<int>(layers_.size()); }

@@ -10,6 +10,7 @@ namespace soybean {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -53,6 +54,18 @@ struct Table {
   }
   size_t at(int groups, size_t cut) const { return index(groups) * cuts_ + cut; }
 
+  // A pipeline that extends another (kNone: is its first stage), unless there is a better one.
+  void keep(size_t place, double value, size_t before, int cut, int groups, double exchanged) {
+    const double total = exchanged + (before == kNone ? 0 : traffic[before]);
+    const int count = 1 + (before == kNone ? 0 : stages[before]);
+    if (value == seconds[place] && !better_of_equals(total, count, traffic[place], stages[place])) return;
+    seconds[place] = value;
+    traffic[place] = total;
+    stages[place] = count;
+    from[place] = cut;
+    groups_of_last[place] = groups;
+  }
+
   std::vector<double> seconds;
   std::vector<double> traffic;      // seconds of all exchanges
   std::vector<int> stages;
@@ -72,6 +85,13 @@ struct Traced {
   double after = 0;
 };
 
+// What stages of a number of groups of one level take.
+struct LevelPrices {
+  std::vector<double> share;     // of its groups' time, for a minibatch of the pipeline
+  std::vector<double> exchange;  // seconds for each byte of weights
+  std::vector<double> boundary;  // seconds of the boundary at each cut, by number of groups
+};
+
 class LevelSearch {
  public:
   LevelSearch(const CutSet& cuts, const Servers& servers, const StageOptions& options)
@@ -80,6 +100,7 @@ class LevelSearch {
       throw Error("a memory limit was given for devices with " + std::to_string(levels_.size()) +
                   " levels, which is not kept level by level: choose the cost model overlap or v1");
     }
+    set_prices();
     // The whole network as one stage of all groups of each level.
     double whole = cuts_[last()].seconds;
     for (int l = 1; l <= top(); ++l) whole = stage_seconds(l, 0, last(), level(l).count, whole, true);
@@ -113,27 +134,43 @@ class LevelSearch {
 
   double exchange_seconds(int l, size_t from, size_t to, int groups) const {
     const double weights = cuts_[to].parameters - cuts_[from].parameters;
-    return 4.0 * (groups - 1) * weights / (groups * level(l).bandwidth);
+    return weights * prices_[index(l - 1)].exchange[index(groups)];
   }
 
   // What a stage of some groups takes, of which one alone takes `alone`.
   double stage_seconds(int l, size_t from, size_t to, int groups, double alone, bool first) const {
     double exchange = exchange_seconds(l, from, to, groups);
-    if (options_.cost != StageCost::kReleased) return std::max(alone, exchange) / groups;
+    const double share = prices_[index(l - 1)].share[index(groups)];
+    if (options_.cost != StageCost::kReleased) return std::max(alone, exchange) * share;
     if (first) exchange /= level(l).devices;
-    return (alone + exchange) / groups;
+    return (alone + exchange) * share;
   }
 
   // What the boundary at a cut takes beside a stage of some groups.
   double boundary_seconds(int l, size_t cut, int groups) const {
-    if (cut == 0 || cut == last()) return 0;
-    const double seconds = 2 * cuts_[cut].crossing / level(l).bandwidth;
-    return options_.cost == StageCost::kReleased ? seconds / groups : seconds;
+    return prices_[index(l - 1)].boundary[index(groups) * cuts_.size() + cut];
   }
   // What is charged to a stage that is not the first of its row.
   double transfer_seconds(int l, size_t from, size_t to, int groups) const {
     const double in = boundary_seconds(l, from, groups);
     return options_.cost == StageCost::kReleased ? std::max(in, boundary_seconds(l, to, groups)) : in;
+  }
+
+  void set_prices() {
+    for (const GroupLevel& level : levels_) {
+      LevelPrices prices;
+      prices.boundary.assign(index(level.count + 1) * cuts_.size(), 0);
+      for (int groups = 0; groups <= level.count; ++groups) {
+        prices.share.push_back(groups == 0 ? 0 : 1.0 / groups);
+        prices.exchange.push_back(groups == 0 ? 0 : 4.0 * (groups - 1) / (groups * level.bandwidth));
+        for (size_t cut = 1; groups > 0 && cut < last(); ++cut) {
+          const double seconds = 2 * cuts_[cut].crossing / level.bandwidth;
+          const bool shared = options_.cost == StageCost::kReleased;
+          prices.boundary[index(groups) * cuts_.size() + cut] = shared ? seconds / groups : seconds;
+        }
+      }
+      prices_.push_back(std::move(prices));
+    }
   }
 
   // What one group of the level below takes for the layers from a cut to each later one.
@@ -161,11 +198,13 @@ class LevelSearch {
     return {place.earlier + place.copies * groups_before * level(l).devices, place.copies * groups};
   }
 
+  double rest_seconds(size_t cut) const { return cuts_[last()].seconds - cuts_[cut].seconds; }
+
   Table solve(int l, size_t start, Place place) {
     const int count = level(l).count;
     const double bound = bounds_[index(l)];
     Table table(cuts_.size(), count);
-    std::vector<size_t> later;
+    std::vector<size_t> later, usable;  // cuts behind, and those of them that a stage may reach
     std::vector<double> alone, seconds(cuts_.size());
     for (size_t k = start; k < cuts_.size(); ++k) {
       const bool first = k == start;
@@ -176,37 +215,31 @@ class LevelSearch {
       }
       if (!limited()) alone = alone_seconds(l, k, place);
       const auto price = [&](int groups) {
+        usable.clear();
         for (const size_t j : later) {
           seconds[j] = stage_seconds(l, k, j, groups, alone[j], first);
           if (!first) seconds[j] = std::max(seconds[j], transfer_seconds(l, k, j, groups));
+          if (seconds[j] <= bound && seconds[j] < kNever) usable.push_back(j);
         }
       };
       for (int groups = 1; groups <= count; ++groups) {
         const int most = first ? 0 : count - groups;
-        if (!limited()) price(groups);
+        if (!limited() && (first || most > 0)) price(groups);
         for (int before = first ? 0 : 1; before <= most; ++before) {
           const double prefix = first ? 0 : table.seconds[table.at(before, k)];
-          const double traffic_before = first ? 0 : table.traffic[table.at(before, k)];
-          if (prefix > bound) continue;
+          if (prefix > bound || prefix == kNever) continue;
           if (limited()) {
             alone = alone_seconds(l, k, inside(l, place, before, groups));
             price(groups);
           }
           const size_t to = table.at(before + groups, 0);
-          for (const size_t j : later) {
+          // What the groups that are left can compute in time; of a part of a pipeline, all.
+          const double behind = l < top() ? kNever : bound * (count - before - groups) * level(l).devices;
+          for (const size_t j : usable) {
             const double value = std::max(prefix, seconds[j]);
-            if (value > bound || value > table.seconds[to + j] || value == kNever) continue;
-            const double traffic = traffic_before + exchange_seconds(l, k, j, groups);
-            const int stages = first ? 1 : table.stages[table.at(before, k)] + 1;
-            if (value == table.seconds[to + j] &&
-                !better_of_equals(traffic, stages, table.traffic[to + j], table.stages[to + j])) {
-              continue;
-            }
-            table.seconds[to + j] = value;
-            table.traffic[to + j] = traffic;
-            table.stages[to + j] = stages;
-            table.from[to + j] = static_cast<int>(k);
-            table.groups_of_last[to + j] = groups;
+            if (value > table.seconds[to + j] || rest_seconds(j) > behind * (1 + 1e-9)) continue;
+            table.keep(to + j, value, first ? kNone : table.at(before, k), static_cast<int>(k), groups,
+                       exchange_seconds(l, k, j, groups));
           }
         }
       }
@@ -281,6 +314,7 @@ class LevelSearch {
   const StageOptions& options_;
   const std::vector<GroupLevel> levels_;  // from the innermost
   const int devices_;
+  std::vector<LevelPrices> prices_;
   std::vector<double> bounds_;  // by level: a pipeline that takes longer is part of no best one
   std::map<std::pair<int, size_t>, std::vector<double>> rows_;
 };

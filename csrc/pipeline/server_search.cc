@@ -5,6 +5,7 @@
 // that its last boundary may be priced for, and is extended only by stages whose links
 // are no slower. The dearer prices lose wherever the cheaper are allowed.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "pipeline/stages.h"
@@ -35,8 +36,9 @@ class ServerSearch {
 
   StagePlan run() {
     for (size_t k = 0; k < last(); ++k) {
-      for (size_t j = k + 1; j < cuts_.size(); ++j) {
-        if (cuts_.precedes(k, j)) extend(k, j);
+      const std::vector<int> firsts = reached(k);
+      for (size_t j = k + 1; j < cuts_.size() && !firsts.empty(); ++j) {
+        if (cuts_.precedes(k, j)) extend(k, j, firsts);
       }
     }
     return traced();
@@ -73,20 +75,34 @@ class ServerSearch {
   }
 
   double boundary_seconds(size_t cut, int link, int replicas) const {
-    return 2 * cuts_[cut].crossing / (servers_.bandwidth(link) * replicas);
+    return 2 * cuts_[cut].crossing / (servers_.rate_across(link) * replicas);
   }
 
-  void extend(size_t k, size_t j) {
-    const double compute = cuts_[j].seconds - cuts_[k].seconds;
-    const int least = k == 0 ? 0 : 1, most = k == 0 ? 0 : devices_ - 1;
-    for (int first = least; first <= most; ++first) {
+  // The numbers of devices of pipelines up to a cut.
+  std::vector<int> reached(size_t k) const {
+    if (k == 0) return {0};
+    std::vector<int> found;
+    for (int devices = 1; devices < devices_; ++devices) {
       double best = kNever;
-      for (int link = 0; link < levels_; ++link) best = std::min(best, prefix(k, first, link));
-      if (best > bound_) continue;
-      const int left = devices_ - first;
-      const int fewest = j == last() ? left : 1;  // all devices are used
-      for (int replicas = fewest; replicas <= left; ++replicas) {
-        if (compute > bound_ * replicas) continue;
+      for (int link = 0; link < levels_; ++link) best = std::min(best, seconds_[at(k, devices, link)]);
+      if (best < kNever && best <= bound_) found.push_back(devices);
+    }
+    return found;
+  }
+
+  // The fewest devices that are fast enough for so many seconds of compute.
+  int fewest(double compute) const {
+    if (!(bound_ > 0) || bound_ == kNever) return 0;
+    return static_cast<int>(std::min(std::ceil(compute / bound_ * (1 - 1e-9)), devices_ + 1.0));
+  }
+
+  void extend(size_t k, size_t j, const std::vector<int>& firsts) {
+    const int least = std::max(1, fewest(cuts_[j].seconds - cuts_[k].seconds));
+    const int behind = j == last() ? 0 : std::max(1, fewest(cuts_[last()].seconds - cuts_[j].seconds));
+    for (const int first : firsts) {
+      const int most = devices_ - first - behind;
+      // All devices are used.
+      for (int replicas = j == last() ? std::max(least, most) : least; replicas <= most; ++replicas) {
         const double seconds = stage_seconds(k, j, first, replicas);
         if (seconds > bound_ || !fits(k, j, first, replicas)) continue;
         for (int link = 0; link < levels_; ++link) {

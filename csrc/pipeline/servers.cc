@@ -96,6 +96,10 @@ Servers Servers::read(const Json& levels) {
 
 double Servers::slowest() const { return *std::min_element(bandwidths_.begin(), bandwidths_.end()); }
 
+double Servers::rate_across(int level) const {
+  return *std::min_element(bandwidths_.begin() + level, bandwidths_.end());
+}
+
 int Servers::between(int first, int last) const {
   for (int l = 0; l < levels(); ++l) {
     if (parts_[index(l)][index(first)] != parts_[index(l)][index(last)]) return l;

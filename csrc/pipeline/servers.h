@@ -23,6 +23,9 @@ class Servers {
   int levels() const { return static_cast<int>(bandwidths_.size()); }
   double bandwidth(int level) const { return bandwidths_[static_cast<size_t>(level)]; }
   double slowest() const;
+  // Between devices that this level is the outermost between: what crosses it also goes
+  // over the links within.
+  double rate_across(int level) const;
   // Into how many equal groups a level divides each part of the level around it; 0 where
   // they are unequal.
   int groups(int level) const { return groups_[static_cast<size_t>(level)]; }

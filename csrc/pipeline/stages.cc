@@ -12,8 +12,8 @@ namespace {
 
 // Bounds on the number of cuts, so that a search takes a second at most on 16 devices: its
 // time grows with their square, or, where an inner level is planned from each cut, their
-// third power.
-constexpr size_t kMostCuts = 2000, kMostCutsOfLevels = 600;
+// third power; under a memory limit, from each cut and for each place in the pipeline.
+constexpr size_t kMostCuts = 2000, kMostCutsOfLevels = 600, kMostCutsOfLimitedLevels = 330;
 
 StageCost read_cost(const Json& options) {
   const Json* value = options.find("cost_model");
@@ -44,8 +44,10 @@ StageOptions read_options(const Json& json) {
   return options;
 }
 
-bool by_levels(StageCost cost, const Servers& servers) {
-  return cost != StageCost::kOverlap && cost != StageCost::kV1 && servers.levels() > 1;
+size_t most_cuts(const StageOptions& options, const Servers& servers) {
+  const bool flat = options.cost == StageCost::kOverlap || options.cost == StageCost::kV1;
+  if (flat || servers.levels() == 1) return kMostCuts;
+  return options.memory_limit > 0 ? kMostCutsOfLimitedLevels : kMostCutsOfLevels;
 }
 
 std::string bytes_text(double bytes) { return std::to_string(static_cast<int64_t>(std::min(bytes, 9e18))); }
@@ -128,7 +130,7 @@ Json stages_json(const Json& profile, const Json& json) {
   const auto start = std::chrono::steady_clock::now();
   const CutSet::Kind kind =
       options.cost == StageCost::kReleased ? CutSet::Kind::kReleased : CutSet::Kind::kExact;
-  const CutSet cuts(graph, kind, by_levels(options.cost, servers) ? kMostCutsOfLevels : kMostCuts);
+  const CutSet cuts(graph, kind, most_cuts(options, servers));
   const StagePlan plan = plan_stages(cuts, servers, options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
 

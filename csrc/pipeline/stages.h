@@ -14,8 +14,8 @@
 //   overlap   max(C, X W) / m, each boundary 2 a / B over the fewer of its two
 //             stages' replicas. Stages take consecutive devices wherever servers begin
 //             and end; B is that of the slowest kind of link that lies between devices of
-//             the two stages, X W the exchange of gradients within and then between
-//             servers (Servers::exchange_seconds_per_byte)
+//             the two stages (Servers::rate_across), X W the exchange of gradients within
+//             and then between servers (Servers::exchange_seconds_per_byte)
 //
 // and a pipeline as long as the slowest of its stages and boundaries. released, v1
 // and sosp are as published: arXiv 1806.03377 (v1), SOSP 2019, and the optimizer of

@@ -1,10 +1,10 @@
 """Profiles of networks: what each layer takes and how large it is, in the text format of PipeDream's profiler.
 
-One line for each layer, then one for each edge, which begins with a tab::
+One line for each layer, then one for each edge, which begins with a tab (here written as ``<TAB>``)::
 
     node2 -- Conv2d(3, 64) -- forward_compute_time=22.307, backward_compute_time=24.613, activation_size=1024.0, \
 parameter_size=7168.000 -- stage_id=0
-    	node2 -- node3
+    <TAB>node2 -- node3
 
 Times are milliseconds of one minibatch, sizes bytes; a size may be a list ``[a; b]``, which is summed. ``stage_id`` may
 be left out. Layers may come in any order. A layer without sources whose description begins with ``Input`` stands for

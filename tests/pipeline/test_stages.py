@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from functools import lru_cache
 
 import pytest
@@ -76,9 +77,11 @@ def test_stages_need_not_align_to_servers():
 def test_every_shipped_profile_is_planned_in_a_second(name, levels):
     profile = shipped(name)
     for cost_model in COST_MODELS:
+        start = time.process_time()  # of this process alone: tests run side by side
         found = planned(profile, [(groups, rate * GB) for groups, rate in levels], cost_model=cost_model)
+        assert time.process_time() - start < 1 and found.pop("search_seconds") > 0
         again = planned(profile, [(groups, rate * GB) for groups, rate in levels], cost_model=cost_model)
-        assert min(found.pop("search_seconds"), again.pop("search_seconds")) < 1
+        del again["search_seconds"]
         assert found == again
         check_consistent(found, profile)
 
@@ -212,8 +215,9 @@ def brute_force(profile, levels, cost_model, limit, states):
         return device // math.prod(groups for groups, _ in levels[level + 1:])
 
     def link(first, last):
-        return next(bandwidth for level, (_, bandwidth) in enumerate(levels)
-                    if group(level, first) != group(level, last))
+        """The slowest link between two devices, from the outermost that they do not share inwards."""
+        outermost = next(level for level in range(len(levels)) if group(level, first) != group(level, last))
+        return min(bandwidth for _, bandwidth in levels[outermost:])
 
     def exchange(first, count):
         """Rings within each server and between them."""
@@ -307,7 +311,8 @@ def branched(blocks, branches, length):
     layers, edges = [], []
 
     def add(seconds, size, *sources):
-        layers.append({"name": f"l{len(layers)}", "seconds": seconds, "activation_bytes": size, "parameter_bytes": size})
+        layers.append({"name": f"l{len(layers)}", "seconds": seconds, "activation_bytes": size,
+                       "parameter_bytes": size})
         edges.extend([source, len(layers) - 1] for source in sources)
         return len(layers) - 1
 
@@ -327,8 +332,9 @@ def branched(blocks, branches, length):
 def test_branches_take_polynomial_time(cost_model):
     """Six blocks of six branches of six layers have 700,000 cuts."""
     profile = branched(6, 6, 6)
+    start = time.process_time()
     found = planned(profile, [(2, 20.0), (8, 100.0)], cost_model=cost_model)
-    assert not found["all_cuts"] and found["search_seconds"] < 1.5
+    assert not found["all_cuts"] and time.process_time() - start < 5
     check_consistent(found, profile)
     assert found["seconds"] < 1.25 * found["lower_bound"] or cost_model != "overlap"
 
