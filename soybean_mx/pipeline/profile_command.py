@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import sys
 import time
-from typing import Any, Dict, List, Mapping
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 from soybean_mx.pipeline.profile import ProfileError
 from soybean_mx.plan_command import ArgumentError, parse_input_shapes
@@ -71,9 +72,7 @@ def _profile(arguments: argparse.Namespace) -> Dict[str, Any]:
         raise ArgumentError(str(error)) from None
     start = time.perf_counter()
     with _progress() as progress:
-        task = progress.add_task("operators", total=None)
-        found = layer_times.measure(loaded.graph, loaded.input_shapes, arguments.dtype, arguments.repeats,
-                                    lambda done, total: progress.update(task, completed=done, total=total))
+        found = layer_times.measure(loaded.graph, loaded.input_shapes, arguments.dtype, arguments.repeats, progress)
     try:
         found.profile.write(output)
     except OSError as error:
@@ -96,12 +95,19 @@ def _total(layers: List[Dict[str, Any]], member: str) -> float:
     return sum(layer[member] for layer in layers)
 
 
-def _progress():
+@contextlib.contextmanager
+def _progress() -> Iterator[Optional[Callable[[int, int], None]]]:
+    """What shows how many operators are done, on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                    console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                  console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("operators", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _print(report: Mapping[str, Any]) -> None:
