@@ -1,6 +1,7 @@
 #include "c_api.h"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -185,6 +186,12 @@ int SoybeanRules(const char* graph, char** out) {
     }
     return rules.text();
   });
+}
+
+void SoybeanStampTime(void* /*run_context*/, void* slot) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  *static_cast<int64_t*>(slot) =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 int SoybeanStages(const char* profile, const char* options, char** out) {

@@ -34,6 +34,10 @@ SOYBEAN_API int SoybeanSpace(const char* graph, const char* options, char** out)
 /* The rules of all operators of a graph, for tests and for reports. */
 SOYBEAN_API int SoybeanRules(const char* graph, char** out);
 
+/* An operation for MXNet's engine (an EngineSyncFunc): writes the time at which it runs, in nanoseconds
+ * of a clock that only goes forward, to the int64_t at `slot`. */
+SOYBEAN_API void SoybeanStampTime(void* run_context, void* slot);
+
 /* The stages of a pipeline for a profile of layers. */
 SOYBEAN_API int SoybeanStages(const char* profile, const char* options, char** out);
 

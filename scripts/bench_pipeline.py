@@ -1,7 +1,8 @@
 """Steady-state speed of pipelined training beside one device, one thread for each device, in one process.
 
-The two take turns, so that a change of the machine's speed meets both; each turn is timed from a full pipeline on, and
-the medians are compared.
+They take turns, so that a change of the machine's speed meets all; each turn is timed from a full pipeline on, and the
+medians are compared. Then some steps are traced: the utilisation of each stage, and the bubble beside its formula and
+beside what the schedule makes of the measured times of the stages, which are not equal.
 """
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import json
 import os
 import statistics
 import time
+from functools import partial
 from typing import Callable, Dict, List, Optional
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,7 +21,7 @@ import mxnet as mx  # noqa: E402
 from mxnet import autograd, gluon  # noqa: E402
 from soybean_mx.files import write_json  # noqa: E402
 from soybean_mx.pipeline import PipelineTrainer  # noqa: E402
-from soybean_mx.pipeline.schedule import SCHEDULES  # noqa: E402
+from soybean_mx.pipeline.schedule import SCHEDULES, bubble  # noqa: E402
 
 import models  # noqa: E402
 
@@ -64,6 +66,21 @@ def seconds_per_step(step: Callable[[], mx.nd.NDArray], steps: int) -> float:
     return seconds
 
 
+def traced(trainer: PipelineTrainer, step: Callable[[], mx.nd.NDArray], steps: int,
+           path: Optional[str]) -> Dict[str, object]:
+    """What the stages do in some steps of a full pipeline."""
+    for _ in range(2):
+        step()
+    with trainer.trace(path) as trace:
+        for _ in range(max(steps, len(trainer.stages) + 1)):
+            step()
+    interleaved = trainer.schedule == "interleaved"
+    devices = len(trace.contexts)
+    return {"utilisation": trace.utilisation(), "bubble": trace.bubble(), "of_times": trace.expected_bubble(),
+            "formula": bubble(trainer.schedule, devices, trainer.microbatches,
+                              len(trainer.stages) // devices if interleaved else 1)}
+
+
 def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -71,29 +88,40 @@ def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
     parser.add_argument("--batch-size", type=int, default=32, help="images of a step")
     parser.add_argument("--image-size", type=int, default=32, help="height and width of an image")
     parser.add_argument("--devices", default="cpu:2", help="devices of the pipeline")
-    parser.add_argument("--schedule", default="1f1b", choices=SCHEDULES)
+    parser.add_argument("--schedule", default=["1f1b"], choices=SCHEDULES, nargs="+", help="one or more")
     parser.add_argument("--microbatches", type=int, default=None, help="of a batch (default: the schedule's)")
     parser.add_argument("--steps", type=int, default=10, help="steps of each turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns")
+    parser.add_argument("--trace", default=None, metavar="FILE", help="write the trace of the last schedule to FILE, "
+                        "for chrome://tracing or Perfetto")
     parser.add_argument("--json", default=None, help="file to write the result to")
     args = parser.parse_args(argv)
     first = mx.gpu(0) if args.devices.startswith("gpu") else mx.cpu(0)
     data = mx.nd.random.normal(shape=(args.batch_size, 3, args.image_size, args.image_size), ctx=first)
     label = mx.nd.random.randint(0, CLASSES, (args.batch_size,), ctx=first).astype("float32")
-    trainer = PipelineTrainer(build(args.model, data, first), gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
-                              {"learning_rate": 1e-3, "momentum": 0.9}, args.devices, args.schedule,
-                              microbatches=args.microbatches)
-    contenders = {"one device": one_device(args.model, data, label), "pipeline": lambda: trainer.step(data, label)}
+    trainers = {schedule: PipelineTrainer(
+        build(args.model, data, first), gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
+        {"learning_rate": 1e-3, "momentum": 0.9}, args.devices, schedule, microbatches=args.microbatches)
+        for schedule in args.schedule}
+    contenders = {"one device": one_device(args.model, data, label),
+                  **{schedule: partial(trainer.step, data, label) for schedule, trainer in trainers.items()}}
     times: Dict[str, List[float]] = {name: [] for name in contenders}
     for _ in range(args.rounds):
         for name, step in contenders.items():
             times[name].append(seconds_per_step(step, args.steps))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    for name, seconds in medians.items():
-        print(f"{name:12} {1e3 * seconds:10.1f} ms a step")
-    ratio = medians["one device"] / medians["pipeline"]
-    print(f"The pipeline of {args.devices} ({args.schedule}) has {ratio:.2f} times the speed of one device.")
-    result = {"arguments": vars(args), "seconds_per_step": times, "median_seconds": medians, "ratio": ratio}
+    traces = {schedule: traced(trainer, contenders[schedule], args.steps, args.trace)
+              for schedule, trainer in trainers.items()}
+    print(f"one device           {1e3 * medians['one device']:10.1f} ms a step")
+    ratios = {}
+    for schedule, found in traces.items():
+        ratios[schedule] = medians["one device"] / medians[schedule]
+        print(f"{schedule:20} {1e3 * medians[schedule]:10.1f} ms a step; utilisation "
+              f"{', '.join(f'{share:.2f}' for share in found['utilisation'])}; bubble {found['bubble']:.2f} (formula "
+              f"{found['formula']:.2f}, of the stages' times {found['of_times']:.2f})")
+        print(f"The pipeline of {args.devices} ({schedule}) has {ratios[schedule]:.2f} times the speed of one device.")
+    result = {"arguments": vars(args), "seconds_per_step": times, "median_seconds": medians, "ratios": ratios,
+              "traces": traces}
     if args.json:
         write_json(args.json, result)
     return result

@@ -115,6 +115,18 @@ def rules(graph: Dict[str, Any]) -> Dict[str, Any]:
     return _call(_library().SoybeanRules, graph)
 
 
+def time_stamp() -> ctypes.c_void_p:
+    """The function that :class:`soybean_mx.engine_order.Order` runs to write the time.
+
+    Returns
+    -------
+    ctypes.c_void_p
+        A C function whose second argument points to an int64: there it writes nanoseconds of a clock that only goes
+        forward.
+    """
+    return ctypes.cast(_library().SoybeanStampTime, ctypes.c_void_p)
+
+
 def stages(profile: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:
     """Search for the stages of a pipeline.
 

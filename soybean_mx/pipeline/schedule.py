@@ -13,7 +13,7 @@ Times are in units of one forward pass of one stage, of which a backward pass ta
 """
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 SCHEDULES = ("gpipe", "flush", "interleaved", "1f1b", "1f1b-vertical-sync", "2bw")
 SYNCHRONOUS = ("gpipe", "flush", "interleaved")
@@ -360,8 +360,9 @@ def bubble(schedule: str, stages: int, microbatches: int, chunks: int = 1) -> fl
     return (stages - 1) / (microbatches * chunks + stages - 1)
 
 
-def simulated_bubble(order: Sequence[Operation], devices: int, backward: float = 2.0) -> float:
-    """The part of their time that the devices are idle in a run, with equal stages and no time for transfers.
+def simulated_bubble(order: Sequence[Operation], devices: int, backward: float = 2.0,
+                     costs: Optional[Mapping[Tuple[str, int], float]] = None) -> float:
+    """The part of their time that the devices are idle in a run, with no time for transfers and updates.
 
     Parameters
     ----------
@@ -370,7 +371,9 @@ def simulated_bubble(order: Sequence[Operation], devices: int, backward: float =
     devices : int
         The number of devices; stage s is on device s mod devices.
     backward : float
-        Forward passes that a backward pass takes as long as.
+        Forward passes that a backward pass takes as long as, where all stages are equal.
+    costs : mapping of (str, int) to float, optional
+        The time of each kind of pass of each stage, where they are not.
     """
     last_stage = max(operation.stage for operation in order)
     free, ends, busy = [0.0] * devices, {}, [0.0] * devices
@@ -380,7 +383,8 @@ def simulated_bubble(order: Sequence[Operation], devices: int, backward: float =
         needed = [(kind, stage - 1, number)] if kind == FORWARD else [(kind, stage + 1, number)]
         if kind == BACKWARD and stage == last_stage:
             needed = [(FORWARD, stage, number)]
-        device, cost = stage % devices, 1.0 if kind == FORWARD else backward
+        device = stage % devices
+        cost = costs[kind, stage] if costs is not None else 1.0 if kind == FORWARD else backward
         free[device] = max([free[device], *(ends[key] for key in needed if key in ends)]) + cost
         ends[kind, stage, number] = free[device]
         busy[device] += cost

@@ -8,6 +8,7 @@ schedule's order, and so to the schedule's memory.
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
@@ -31,9 +32,15 @@ from soybean_mx.pipeline.schedule import (
     ScheduleError,
     checked,
 )
+from soybean_mx.pipeline.tiled_stage import TiledPass, TiledStage, TiledWeight, Types
+from soybean_mx.pipeline.trace import Mark, Trace
 from soybean_mx.regions import legacy
+from soybean_mx.trainer import is_elementwise
 
 Arrays = Union[NDArray, Sequence[NDArray]]
+
+
+TILING_OPTIONS = ("strategy", "batch_norm", "pins")
 
 
 class PipelineError(RuntimeError):
@@ -44,8 +51,9 @@ class _Pass(NamedTuple):
     """What a forward pass leaves for the backward pass."""
 
     outputs: List[NDArray]
-    received: Dict[Tensor, NDArray]  # the gradients of what came from other stages, to be
+    gradients: Dict[str, NDArray]  # of what came from other stages, to be
     versions: Dict[str, int]
+    run: Optional[TiledPass]  # of a stage that is tiled
 
 
 class _Worker:
@@ -69,6 +77,49 @@ class _Worker:
         self.held: Dict[int, _Pass] = {}
         self.most_held = 0
 
+    def forward(self, arrays: Dict[str, NDArray], weights: Dict[str, NDArray], gradients: Dict[str, NDArray],
+                first: bool) -> Tuple[List[NDArray], None]:
+        """Queue a forward pass; `first` is whether gradients begin anew with it. The outputs are on the tape."""
+        trained = list(self.gradients)
+        variables = [weights[name] for name in trained] + [arrays[name] for name in gradients]
+        buffers = [self.gradients[name] for name in trained] + list(gradients.values())
+        if variables:
+            kinds = ["write" if first else "add"] * len(trained) + ["write"] * len(gradients)
+            autograd.mark_variables(variables, buffers, kinds)
+        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
+        # what other passes that are under way need when the first of them has gone back.
+        unmarked = {name: array.detach() for name, array in {**weights, **self.states}.items()
+                    if name not in self.gradients}
+        arrays = {**arrays, **weights, **unmarked}
+        with autograd.record():
+            outputs = self.run(*(arrays[name] for name in self.order))
+        return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs], None
+
+    def backward(self, held: _Pass, heads: List[NDArray]) -> None:
+        """Queue the backward pass."""
+        if self.gradients or held.gradients:
+            autograd.backward(held.outputs, heads)
+
+    def set_state(self, name: str, value: NDArray) -> None:
+        """Give an auxiliary state a value."""
+        value.copyto(self.states[name])
+
+
+class _TiledWorker(TiledStage):
+    """The devices that compute a stage together."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.held: Dict[int, _Pass] = {}
+        self.most_held = 0
+
+    def forward(self, arrays, weights, gradients, first):
+        run = super().forward(arrays, weights, first)
+        return run.outputs, run
+
+    def backward(self, held, heads):
+        super().backward(held.run, heads, held.gradients)
+
 
 class _Order:
     """Keeps a device's passes in the order in which they were queued, where nothing else does."""
@@ -76,15 +127,20 @@ class _Order:
     def __init__(self, context: mx.Context):
         self._context = context
         self._last: List[NDArray] = []
+        self.mark: Optional[Mark] = None  # of the pass that is being queued, where there is a trace
 
     def before(self, inputs: Sequence[NDArray]) -> None:
         """What will read these arrays comes after the last pass."""
-        if self._last and inputs:
+        if self.mark is not None:
+            self.mark.begin(self._last, inputs)
+        elif self._last and inputs:
             after(self._context, self._last, inputs)
 
     def done(self, outputs: Sequence[NDArray]) -> None:
         """A pass that writes these arrays has been queued."""
         self._last = list(outputs)
+        if self.mark is not None:
+            self.mark.end(outputs)
 
 
 def _own_copy(array: NDArray, context: mx.Context) -> NDArray:
@@ -115,6 +171,12 @@ class PipelineTrainer:
         (or entries of ``replicas``), and two for each device where they are interleaved.
     replicas : sequence of int, optional
         The number of devices of each stage; microbatches are dealt to them in turn. 1 each, unless given.
+    tiled_over : int or sequence of int
+        How many devices compute a stage together, tiled; one number for all stages or one for each. Of several
+        replicas each has so many.
+    tiling : dict, optional
+        What the planner of tilings is told: ``strategy``, ``batch_norm`` and ``pins``, as
+        ``net.hybridize(backend="soybean_mx")`` takes them.
     microbatches : int, optional
         Into how many a batch is cut; by default twice the number of stages, and 1 for ``1f1b``, where each batch is a
         minibatch of its own.
@@ -128,12 +190,16 @@ class PipelineTrainer:
     def __init__(self, net: gluon.HybridBlock, loss: Callable, optimizer: Union[str, mx.optimizer.Optimizer],
                  optimizer_params: Optional[Dict[str, Any]] = None, devices: Any = None, schedule: str = "1f1b",
                  stages: Union[str, int, Sequence[Sequence[str]]] = "auto",
-                 replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None):
+                 replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None,
+                 tiled_over: Union[int, Sequence[int]] = 1, tiling: Optional[Dict[str, Any]] = None):
         self._net, self._loss = net, loss
-        self._contexts = device_contexts(devices)
         self.schedule = checked(schedule)
         self._stages = stages
-        self._replicas = self._checked_replicas(stages, replicas)
+        self._tiling = _checked_tiling(tiling or {})
+        contexts = device_contexts(devices)
+        self._replicas, self._tiled_over = self._checked_replicas(len(contexts), stages, replicas, tiled_over)
+        self._groups = self._grouped(contexts)
+        self._contexts = [group[0] for group in self._groups]
         count = len(self._replicas)
         default = 1 if schedule in PER_MINIBATCH else 2 * count
         self.microbatches = default if microbatches is None else microbatches
@@ -149,23 +215,42 @@ class PipelineTrainer:
         self._counted: Optional[NDArray] = None
         self._steps = 0
         self._failure: Optional[BaseException] = None
+        self._trace: Optional[Trace] = None
 
-    def _checked_replicas(self, stages, replicas) -> List[int]:
-        devices = len(self._contexts)
+    def _checked_replicas(self, devices: int, stages, replicas, tiled_over) -> Tuple[List[int], List[int]]:
+        """The replicas of each stage, and the devices of each of a stage's replicas."""
         count = stages if isinstance(stages, int) else len(stages) if stages != "auto" else None
         if isinstance(stages, str) and stages != "auto":
             raise PipelineError(f"The stages are {stages!r}: give \"auto\", a number, or the operators of each stage.")
         if self.schedule == "interleaved":
             count = count or 2 * devices
-            if count % devices or replicas:
+            if count % devices or replicas or tiled_over != 1:
                 raise ScheduleError(f"The schedule 'interleaved' was given {count} stages on {devices} devices: give "
-                                    "a multiple of the devices, and no replicas.")
-            return [1] * count
-        result = list(replicas) if replicas else [1] * (count or devices)
-        if min(result) < 1 or sum(result) != devices or (count or len(result)) != len(result):
-            raise PipelineError(f"{count or len(result)} stages with the replicas {result} were given {devices} "
-                                "devices: give one number for each stage, which add up to the devices.")
-        return result
+                                    "a multiple of the devices, no replicas and no stages over several devices.")
+            return [1] * count, [1] * count
+        if not isinstance(tiled_over, int):
+            tiled_over = list(tiled_over)
+        sizes = [tiled_over] if isinstance(tiled_over, int) else tiled_over
+        if not sizes or min(sizes) < 1:
+            raise PipelineError(f"The stages were to be tiled over {tiled_over} devices: give 1 or more.")
+        if not count and not replicas:
+            count = max(1, devices // sizes[0]) if isinstance(tiled_over, int) else len(sizes)
+        result = list(replicas) if replicas else [1] * count
+        sizes = sizes * len(result) if isinstance(tiled_over, int) else sizes
+        needed = sum(replica * size for replica, size in zip(result, sizes))
+        if min(result) < 1 or len(sizes) != len(result) or (count or len(result)) != len(result) or needed != devices:
+            raise PipelineError(f"{count or len(result)} stages with the replicas {result}, tiled over {sizes} devices "
+                                f"each, were given {devices} devices: give one number for each stage, so that the "
+                                "products add up to the devices.")
+        return result, sizes
+
+    def _grouped(self, contexts: Sequence[mx.Context]) -> List[List[mx.Context]]:
+        """The devices of each replica of each stage."""
+        if self.schedule == "interleaved":
+            return [[context] for context in contexts]
+        left = iter(contexts)
+        return [[next(left) for _ in range(size)] for replicas, size in zip(self._replicas, self._tiled_over)
+                for _ in range(replicas)]
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -239,6 +324,8 @@ class PipelineTrainer:
         self._counted += 1
         after(loss.context, [self._counted], [loss])
         self._steps += 1
+        if self._trace is not None:
+            self._trace.batches += 1
         return loss
 
     def _forget(self) -> None:
@@ -268,19 +355,43 @@ class PipelineTrainer:
             self._queue(operation)
 
     def _queue(self, operation: Operation) -> None:
-        if operation.kind == FORWARD:
+        if self._trace is not None:
+            self._queue_traced(operation, self._trace)
+        elif operation.kind == FORWARD:
             self._forward(operation)
         elif operation.kind == BACKWARD:
             self._backward(operation)
         else:
             self._update(operation)
 
+    def _queue_traced(self, operation: Operation, trace: Trace) -> None:
+        kind, stage, number, version = operation
+        if kind == UPDATE:
+            worker, order = self._workers[stage, 0], self._order_of(stage, 0)
+            if not worker.gradients:
+                return
+            mark = trace.mark(operation, self._orders.index(order))
+            mark.begin([], list(worker.gradients.values()))
+            self._update(operation)
+            mark.end([versions.value(versions.newest) for versions in worker.weights.values()])
+            return
+        worker, order = self._place(stage, number)
+        needed = [worker.weights[name].value(self._version(stage, name, version, worker))
+                  for name in worker.graph.parameters] if kind == FORWARD else []
+        order.mark = trace.mark(operation, self._orders.index(order), needed)
+        try:
+            (self._forward if kind == FORWARD else self._backward)(operation)
+        finally:
+            order.mark = None
+
+    def _order_of(self, stage: int, replica: int) -> _Order:
+        if self.schedule == "interleaved":
+            return self._orders[stage % len(self._contexts)]
+        return self._orders[sum(self._replicas[:stage]) + replica]
+
     def _place(self, stage: int, number: int) -> Tuple[_Worker, _Order]:
         replica = number % self._replicas[stage]
-        device = stage % len(self._contexts)
-        if self.schedule != "interleaved":
-            device = sum(self._replicas[:stage]) + replica
-        return self._workers[stage, replica], self._orders[device]
+        return self._workers[stage, replica], self._order_of(stage, replica)
 
     def _forward(self, operation: Operation) -> None:
         _, stage, number, version = operation
@@ -296,18 +407,9 @@ class PipelineTrainer:
         order.before([*given.values(), *received.values()])
         versions = {name: self._version(stage, name, version, worker) for name in graph.parameters}
         weights = {name: worker.weights[name].take(versions[name]) for name in graph.parameters}
-        self._mark(worker, stage, number, weights, received, gradients)
-        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
-        # what other passes that are under way need when the first of them has gone back.
-        unmarked = {name: array.detach() for name, array in {**weights, **worker.states}.items()
-                    if name not in worker.gradients}
-        arrays = {**given, **received, **weights, **unmarked}
-        with autograd.record():
-            outputs = worker.run(*(arrays[name] for name in worker.order))
-        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        outputs, run = worker.forward({**given, **received}, weights, gradients, self._begins(stage, number))
         order.done(outputs)
-        worker.held[number] = _Pass(outputs, {graph.received[name]: array for name, array in gradients.items()},
-                                    versions)
+        worker.held[number] = _Pass(outputs, gradients, versions, run)
         worker.most_held = max(worker.most_held, len(worker.held))
         self._sent[stage, number] = dict(zip(graph.outputs, outputs))
         if stage == len(self._replicas) - 1:
@@ -323,17 +425,11 @@ class PipelineTrainer:
         # With 1F1B the stages have different versions at a time; a copy of a tied weight is the newest that there is.
         return version if self.schedule == "1f1b-vertical-sync" else worker.weights[name].newest
 
-    def _mark(self, worker: _Worker, stage: int, number: int, weights, received, gradients) -> None:
-        """Say where the gradients of this pass go: sums over the microbatches of a batch that this device has."""
-        first = self.schedule in PER_MINIBATCH or not any(
+    def _begins(self, stage: int, number: int) -> bool:
+        """Whether the gradients of a device begin anew with a microbatch: they are sums over those of a batch."""
+        return self.schedule in PER_MINIBATCH or not any(
             other < number and other % self._replicas[stage] == number % self._replicas[stage]
             for other in self._runner.group(stage, number))
-        trained = list(worker.gradients)
-        variables = [weights[name] for name in trained] + list(received.values())
-        buffers = [worker.gradients[name] for name in trained] + list(gradients.values())
-        kinds = ["write" if first else "add"] * len(trained) + ["write"] * len(received)
-        if variables:
-            autograd.mark_variables(variables, buffers, kinds)
 
     def _backward(self, operation: Operation) -> None:
         _, stage, number, _ = operation
@@ -352,11 +448,11 @@ class PipelineTrainer:
                 total = total + part
             heads.append(total)
         order.before(heads)
-        if worker.gradients or held.received:
-            autograd.backward(held.outputs, heads)
-        written = [*held.received.values(), *worker.gradients.values()]
+        worker.backward(held, heads)
+        written = [*held.gradients.values(), *worker.gradients.values()]
         order.done(written or heads)
-        for tensor, gradient in held.received.items():
+        for name, gradient in held.gradients.items():
+            tensor = worker.graph.received[name]
             producer, _ = self._place(self._producer[tensor], number)
             self._heads.setdefault((number, tensor), []).append(_own_copy(gradient, producer.context))
         for name, version in held.versions.items():
@@ -374,7 +470,8 @@ class PipelineTrainer:
             gradient = worker.gradients[name]
             owner = self._workers[self._owner[name], 0]
             if owner is not worker:
-                self._extra.setdefault((name, number), []).append(_own_copy(gradient, owner.context))
+                target = owner.gradients[name].context
+                self._extra.setdefault((name, number), []).append(_own_copy(gradient, target))
 
     def _update(self, operation: Operation) -> None:
         _, stage, number, _ = operation
@@ -445,17 +542,55 @@ class PipelineTrainer:
             for name in graph.parameters:
                 self._owner.setdefault(name, stage)
         self._names = [name for name in parameters if name in asked]
-        for optimizer in self._optimizers:
-            optimizer.param_dict = {index: parameters[name] for index, name in enumerate(self._names)}
+        self._whole_name: Dict[str, str] = {}  # the parameter's, by that of a tile
+        self._check_tiled(graphs)
         self._optimizer_states: Dict[str, Any] = {}
+        self._asked = asked
+        self._tiles: Dict[str, Tuple[int, TiledWeight]] = {}
+        types = _types_of_stages(graphs, [*data, *label], self._inputs, parameters, self.microbatches) \
+            if max(self._tiled_over) > 1 else []
         device = 0
         for stage, graph in enumerate(graphs):
             for replica in range(self._replicas[stage]):
-                context = self._contexts[device % len(self._contexts)]
-                self._workers[stage, replica] = _Worker(graph, context, parameters, computed)
+                group = self._groups[device % len(self._groups)]
+                if len(group) == 1:
+                    worker = _Worker(graph, group[0], parameters, computed)
+                else:
+                    worker = _TiledWorker(graph, group, parameters, computed, types[stage],
+                                          self.schedule not in PER_MINIBATCH, self._tiling)
+                    self._add_tiles(stage, worker)
+                self._workers[stage, replica] = worker
                 device += 1
-        self._asked = asked
+        for optimizer in self._optimizers:
+            optimizer.param_dict = {index: parameters[self._whole_name.get(name, name)]
+                                    for index, name in enumerate(self._names)}
         self._forget()
+
+    def _check_tiled(self, graphs: Sequence[StageGraph]) -> None:
+        """Whether the stages that are to be tiled can be."""
+        tiled = [stage for stage, size in enumerate(self._tiled_over) if size > 1]
+        if tiled and not is_elementwise(self._optimizers[0]):
+            raise PipelineError(f"The optimizer {type(self._optimizers[0]).__name__} looks at whole parameters, of "
+                                "which a tiled stage's devices have parts: use another, or tiled_over=1.")
+        for stage in tiled:
+            for other, graph in enumerate(graphs):
+                shared = set(graph.parameters) & set(graphs[stage].parameters) if other != stage else ()
+                for name in sorted(shared):
+                    raise PipelineError(f"The parameter {name} is used in the stages {stage} and {other}, and stage "
+                                        f"{stage} is tiled over {self._tiled_over[stage]} devices: put its operators "
+                                        "into one stage, or give stages of one device.")
+
+    def _add_tiles(self, stage: int, worker: _TiledWorker) -> None:
+        """Let the tiles of a stage's parameters be weights of their own, in the parameters' place."""
+        for name, weight in worker.parameters.items():
+            for tile in weight.tiles:
+                self._owner[tile], self._whole_name[tile] = stage, name
+            if name in self._asked:
+                self._asked.remove(name)
+                self._names.remove(name)
+                self._asked.update(weight.tiles)
+                self._names += weight.tiles
+                self._tiles[name] = stage, weight
 
     # -- draining --------------------------------------------------------------------------------------------------
 
@@ -528,17 +663,23 @@ class PipelineTrainer:
         return str(found or "its error has been raised where the loss was read").strip().splitlines()[0]
 
     def _write_parameters(self) -> None:
-        for name in self._asked:
+        for name in self._asked - self._whole_name.keys():
             versions = self._workers[self._owner[name], 0].weights[name]
             self._parameters[name].set_data(versions.value(versions.newest))
+        for name, (stage, weight) in self._tiles.items():
+            held = [self._workers[stage, 0].weights[tile] for tile in weight.tiles]
+            tiles = [versions.value(versions.newest) for versions in held]
+            whole = mx.nd.empty(weight.layout.shape, tiles[0].context, tiles[0].dtype)
+            weight.layout.gather(tiles, whole)
+            self._parameters[name].set_data(whole)
         for stage, count in enumerate(self._replicas):
-            for name in self._workers[stage, 0].states:
-                states = [self._workers[stage, replica].states[name] for replica in range(count)]
+            states = [self._workers[stage, replica].states for replica in range(count)]
+            for name, value in states[0].items():
                 if count > 1:
-                    mean = sum(state.as_in_context(states[0].context) for state in states) / count
-                    for state in states:
-                        mean.copyto(state)
-                self._parameters[name].set_data(states[0])
+                    value = sum(state[name].as_in_context(value.context) for state in states) / count
+                    for replica in range(count):
+                        self._workers[stage, replica].set_state(name, value)
+                self._parameters[name].set_data(value)
 
     def save_parameters(self, path: str) -> None:
         """Write the network's parameters as ``net.save_parameters`` does, after :meth:`synchronize`.
@@ -564,6 +705,38 @@ class PipelineTrainer:
             self._net.save_parameters(temporary)
         if failure is not None:
             raise failure
+
+    @contextmanager
+    def trace(self, path: Optional[str] = None) -> Iterator[Trace]:
+        """Within it, what the devices do is recorded, with the times at which they do it; leaving it waits for that.
+
+        Parameters
+        ----------
+        path : str, optional
+            A file for ``chrome://tracing`` or Perfetto, written at the end.
+
+        Yields
+        ------
+        soybean_mx.pipeline.trace.Trace
+            Afterwards it knows the utilisation of each stage and the bubble.
+
+        Raises
+        ------
+        PipelineError
+            Inside another trace.
+        mxnet.MXNetError
+            What a stage has raised.
+        """
+        if self._trace is not None:
+            raise PipelineError("A trace was asked for inside a trace of the same trainer: leave that one first.")
+        self._trace = trace = Trace(self.schedule, self._replicas, self._contexts)
+        try:
+            yield trace
+        finally:
+            self._trace = None
+        trace.wait()
+        if path is not None:
+            trace.write(path)
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
@@ -597,6 +770,32 @@ class PipelineTrainer:
 def _listed(arrays: Arrays) -> List[NDArray]:
     arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
     return [legacy(array) if isinstance(array, NDArray) else mx.nd.array(array) for array in arrays]
+
+
+def _checked_tiling(options: Dict[str, Any]) -> Dict[str, Any]:
+    unknown = sorted(set(options) - set(TILING_OPTIONS))
+    if unknown:
+        raise PipelineError(f"The argument tiling has the unknown option {unknown[0]!r}: give {TILING_OPTIONS}.")
+    return options
+
+
+def _types_of_stages(graphs: Sequence[StageGraph], arrays: Sequence[NDArray],
+                     inputs: Sequence[str], parameters: Dict[str, gluon.Parameter], microbatches: int) -> List[Types]:
+    """Shape and type of what each stage is fed with the largest microbatch."""
+    fed = {name: ((-(-array.shape[0] // microbatches), *array.shape[1:]), array.dtype)
+           for name, array in zip(inputs, arrays)}
+    sent: Dict[Tensor, Any] = {}
+    result = []
+    for graph in graphs:
+        types = {**{name: fed[name] for name in graph.inputs},
+                 **{name: sent[tensor] for name, tensor in graph.received.items()}}
+        known = {**types, **{name: (parameters[name].shape, parameters[name].dtype)
+                             for name in [*graph.parameters, *graph.auxiliary]}}
+        _, shapes, _ = graph.symbol.infer_shape(**{name: shape for name, (shape, _) in known.items()})
+        _, kinds, _ = graph.symbol.infer_type(**{name: kind for name, (_, kind) in known.items()})
+        sent.update(zip(graph.outputs, zip(shapes, kinds)))
+        result.append(types)
+    return result
 
 
 def _optimizers(optimizer, settings: Dict[str, Any], count: int) -> List[mx.optimizer.Optimizer]:
