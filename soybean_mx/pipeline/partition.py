@@ -133,9 +133,8 @@ def partition(symbol: mx.sym.Symbol, stages: Sequence[Sequence[str]], inputs: Se
     symbol : mxnet.symbol.Symbol
         The network with its loss.
     stages : sequence of sequence of str
-        The names of each stage's operators; those of variables say nothing. Operators behind the last that is named,
-        such as the loss, belong to the last stage, as do others that are not named to the stage of the operator before
-        them.
+        The names of each stage's operators. Operators behind the last that is named, such as the loss, belong to the
+        last stage, as do others that are not named to the stage of the operator before them.
     inputs : sequence of str
         The variables that are no parameters.
 
@@ -185,8 +184,7 @@ def _assigned(nodes: Sequence[Dict[str, Any]], stages: Sequence[Sequence[str]]) 
                 raise PartitionError(f"The operator {name} is named in the stages {wanted[name]} and {stage}: name "
                                      "each once.")
             wanted[name] = stage
-    # Profiles have layers that stand for data, which a plan puts into the stage that reads them.
-    known = {node["name"] for node in nodes}
+    known = {node["name"] for node in nodes if node["op"] != "null"}
     missing = sorted(set(wanted) - known)
     if missing:
         raise PartitionError(f"The stages name {missing[0]}, which is no operator of the network: give names that "

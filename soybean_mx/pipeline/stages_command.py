@@ -247,8 +247,8 @@ def plan(profile: Profile, options: Mapping[str, Any]) -> Dict[str, Any]:
     -------
     dict
         ``config`` holds the devices of each stage, ``stages`` the names of their layers (data belongs to the stage
-        that reads it first, items that nothing reads to the stage that makes them), ``stage_ms`` what the slowest
-        takes for each minibatch.
+        that reads it first, items that nothing reads to the stage that makes them), ``operators`` the same without
+        data, as PipelineTrainer takes them, and ``stage_ms`` what the slowest takes for each minibatch.
 
     Raises
     ------
@@ -271,13 +271,13 @@ def plan(profile: Profile, options: Mapping[str, Any]) -> Dict[str, Any]:
         names[min(readers, default=0)].insert(0, name)
     for name, source in unused.items():
         names[stage_of.get(source, len(names) - 1)].append(name)
-    seconds = found["seconds"]
-    stages = found["stages"]
+    seconds, stages, data = found["seconds"], found["stages"], set(inputs)
     layers = {layer.name: layer for layer in planned.layers}
     return {
         "devices": found["devices"], "levels": options["levels"], "cost_model": options.get("cost_model", "overlap"),
         "config": [stage["replicas"] for stage in stages], "config_text": _config(found["groups"]),
-        "groups": found["groups"], "stages": names, "stage_ms": seconds * 1e3,
+        "groups": found["groups"], "stages": names,
+        "operators": [[name for name in stage if name not in data] for stage in names], "stage_ms": seconds * 1e3,
         "minibatches_per_second": 1 / seconds if seconds else None,
         "stage_times_ms": [stage["seconds"] * 1e3 for stage in stages],
         "boundary_times_ms": [boundary * 1e3 for boundary in found["boundary_seconds"]],

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import re
 import time
 from functools import lru_cache
 
@@ -348,6 +350,18 @@ def test_unequal_servers():
     assert found["seconds"] <= flat["seconds"]
     with pytest.raises(core.PlanError, match="unequal numbers of devices, which are not planned level by level"):
         core.stages(profile, {"levels": levels, "cost_model": "sosp"})
+
+
+def test_the_example_of_the_interface():
+    text = (ROOT / "docs" / "interface.md").read_text()
+    text = text[text.index("## SoybeanStages"):]
+    profile, options, expected = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL))
+    found = core.stages(profile, options)
+    assert found.keys() == expected.keys()
+    for member in ("stages", "groups", "boundary_seconds", "seconds", "cuts", "all_cuts", "devices"):
+        assert found[member] == expected[member], member
+    for member in ("lower_bound", "one_device_seconds", "data_parallel_seconds", "overlapped_data_parallel_seconds"):
+        assert found[member] == pytest.approx(expected[member])
 
 
 def test_three_levels_equal_two_where_the_third_is_of_one():

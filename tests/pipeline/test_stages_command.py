@@ -52,6 +52,7 @@ def test_every_layer_is_in_one_stage_no_later_than_its_readers(capsys):
     assert sorted(stage_of) == sorted(layer.name for layer in profile.layers)
     assert sum(map(len, found["stages"])) == len(profile.layers)
     assert all(stage_of[source] <= stage_of[reader] for source, reader in profile.edges)
+    assert {*sum(found["stages"], [])} - {*sum(found["operators"], [])} == {"node1", "node2", "node3"}  # data
     assert found["topology"] == "2xp3.16xlarge@25Gb/s"
 
 
