@@ -19,7 +19,7 @@ from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.engine_order import after
 from soybean_mx.files import replaced
 from soybean_mx.graph import weights_beside_trained_biases
-from soybean_mx.pipeline import weight_versions
+from soybean_mx.pipeline import optimizer_files, weight_versions
 from soybean_mx.pipeline.partition import StageGraph, Tensor, balanced, partition
 from soybean_mx.pipeline.schedule import (
     BACKWARD,
@@ -157,6 +157,7 @@ class PipelineTrainer:
         self._steps = 0
         self._failure: Optional[BaseException] = None
         self._trace: Optional[Trace] = None
+        self._loaded: Optional[optimizer_files.Loaded] = None  # to be applied once there are stages
 
     def _checked_replicas(self, stages, replicas) -> List[int]:
         devices = len(self._contexts)
@@ -478,7 +479,7 @@ class PipelineTrainer:
         for stage, graph in enumerate(graphs):
             for name in graph.parameters:
                 self._owner.setdefault(name, stage)
-        self._names = [name for name in parameters if name in asked]
+        self._names = sorted(parameters)  # as gluon.Trainer counts them
         for optimizer in self._optimizers:
             optimizer.param_dict = {index: parameters[name] for index, name in enumerate(self._names)}
         self._optimizer_states: Dict[str, Any] = {}
@@ -490,6 +491,8 @@ class PipelineTrainer:
                 device += 1
         self._asked = asked
         self._forget()
+        if self._loaded is not None:
+            self._apply(self._loaded)
 
     # -- draining --------------------------------------------------------------------------------------------------
 
@@ -598,6 +601,68 @@ class PipelineTrainer:
             self._net.save_parameters(temporary)
         if failure is not None:
             raise failure
+
+    def save_states(self, path: str) -> None:
+        """Drain the pipeline and write the optimizer's states, as ``gluon.Trainer.save_states`` does.
+
+        With the parameters that :meth:`save_parameters` writes, a new trainer continues bit for bit as this one does.
+        ``gluon.Trainer`` loads the file too.
+
+        Parameters
+        ----------
+        path : str
+            Where to; an existing file is replaced when the new one is complete.
+
+        Raises
+        ------
+        PipelineError
+            As :meth:`synchronize`; nothing is written then. Also before the first step.
+        """
+        self.synchronize()
+        if not self._workers:
+            raise PipelineError("The optimizer has no states before the first step: save them after one.")
+        optimizer_files.write(path, {self._names.index(name): state for name, state in self._optimizer_states.items()},
+                              self._optimizers, self._order_of_names())
+
+    def _order_of_names(self) -> List[int]:
+        return [self._names.index(name) for name in self._parameters]
+
+    def load_states(self, path: str) -> None:
+        """Drain the pipeline and go on with the optimizer, its counts and its states from a file.
+
+        Parameters
+        ----------
+        path : str
+            A file of :meth:`save_states`, with any number of stages, or of ``gluon.Trainer.save_states``.
+
+        Raises
+        ------
+        soybean_mx.pipeline.optimizer_files.StatesError, OSError
+            When it cannot be used.
+        PipelineError
+            As :meth:`synchronize`.
+        """
+        loaded = optimizer_files.Loaded(path)
+        self.synchronize()
+        self._loaded = loaded
+        if self._workers:
+            self._apply(loaded)
+
+    def _apply(self, loaded: optimizer_files.Loaded) -> None:
+        order = self._order_of_names()
+        states = loaded.states_of(order)
+        owned = [[self._names.index(name) for name in self._asked if self._owner[name] == stage]
+                 for stage in range(len(self._replicas))]
+        dictionary = self._optimizers[0].param_dict
+        self._optimizers = loaded.stages(order, owned)
+        for optimizer in self._optimizers:
+            optimizer.param_dict = dictionary
+        self._optimizer_states = {}
+        for index, state in states.items():
+            name = self._names[index]
+            if name in self._asked:
+                context = self._workers[self._owner[name], 0].context
+                self._optimizer_states[name] = optimizer_files.placed(state, context)
 
     @contextmanager
     def trace(self, path: Optional[str] = None) -> Iterator[Trace]:

@@ -12,6 +12,7 @@ from mxnet import gluon
 from mxnet.gluon import nn
 
 from soybean_mx.pipeline import PipelineTrainer
+from soybean_mx.pipeline.optimizer_files import StatesError
 from soybean_mx.pipeline.trainer import PipelineError
 from tests.pipeline.parity import BATCH, batches, difference, network
 
@@ -70,6 +71,86 @@ def mid_run():
         trainer.synchronize()
         for a, b in zip(before, net.collect_params().values()):
             assert np.array_equal(a, b.data().asnumpy())
+
+
+def continued():
+    """From the files of a trainer another continues bit for bit, and gluon.Trainer reads and writes such files."""
+    path = sys.argv[2]
+
+    def new(schedule, optimizer, replicas=None):
+        net, shape = network("mlp")
+        net(next(batches(shape))[0])
+        settings = {"learning_rate": 0.05, "wd": 1e-3,
+                    "lr_scheduler": mx.lr_scheduler.FactorScheduler(2, 0.7, base_lr=0.05)}
+        if optimizer == "sgd":
+            settings["momentum"] = 0.9
+        return net, shape, lambda: PipelineTrainer(net, LOSS, optimizer, settings, "cpu:3", schedule,
+                                                   replicas=replicas)
+
+    for schedule, optimizer, replicas in [
+            ("gpipe", "sgd", None), ("flush", "adam", None), ("interleaved", "sgd", None), ("1f1b", "sgd", None),
+            ("1f1b", "nadam", None), ("1f1b", "sgd", [2, 1]), ("1f1b-vertical-sync", "sgd", None),
+            ("2bw", "adam", None)]:
+        net, shape, make = new(schedule, optimizer, replicas)
+        given = list(batches(shape, 8, batch=12))
+        trainer = make()
+        for batch in given[:5]:
+            trainer.step(*batch)
+        trainer.save_parameters(path)
+        trainer.save_states(path + ".states")
+        expected = [trainer.step(*batch).asnumpy() for batch in given[5:]]
+        trainer.synchronize()
+        expected += [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+        again, _, make = new(schedule, optimizer, replicas)
+        again.load_parameters(path)
+        other = make()
+        other.load_states(path + ".states")
+        got = [other.step(*batch).asnumpy() for batch in given[5:]]
+        other.synchronize()
+        got += [parameter.data().asnumpy() for parameter in again.collect_params().values()]
+        assert all(map(np.array_equal, got, expected)), (schedule, optimizer, replicas)
+
+    net, shape, make = new("flush", "adam")
+    given = list(batches(shape, 6))
+    trainer = make()
+    for batch in given[:3]:
+        trainer.step(*batch)
+    trainer.save_parameters(path)
+    trainer.save_states(path + ".states")
+    plain, _, _ = new("flush", "adam")
+    plain.load_parameters(path)
+    # gluon.Trainer goes by the order of the names, here of those of the first network.
+    place = list(net.collect_params()).index
+    one = gluon.Trainer([list(plain.collect_params().values())[place(name)] for name in sorted(net.collect_params())],
+                        "adam")
+    one.load_states(path + ".states")
+    for index, batch in enumerate(given[3:]):
+        if index == 2:
+            one.save_states(path + ".states")
+            plain.save_parameters(path)
+        with mx.autograd.record():
+            loss = LOSS(plain(batch[0]), batch[1])
+        loss.backward()
+        one.step(BATCH)
+        trainer.step(*batch)
+    trainer.synchronize()
+    back, _, make = new("flush", "adam")
+    back.load_parameters(path)
+    last = make()
+    last.load_states(path + ".states")
+    last.step(*given[5])
+    last.synchronize()
+    for a, b, c in zip(*(some.collect_params().values() for some in (net, plain, back))):
+        np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(c.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-6)
+    with open(path, "wb") as file:
+        file.write(b"nothing")
+    try:
+        last.load_states(path)
+    except StatesError as error:
+        assert "holds no states" in str(error)
+    else:
+        raise AssertionError("nonsense was loaded")
 
 
 def uneven_replicas():
