@@ -110,6 +110,10 @@ class Loaded:
         kept = getattr(self._whole, _ORDER, None)
         return {index: index for index in range(len(order))} if kept is None else dict(zip(kept, order))
 
+    def for_any_stages(self, count: int) -> List[optimizers.Optimizer]:
+        """Optimizers with the file's settings, before it is known what each stage updates."""
+        return [copy.deepcopy(self._whole) for _ in range(count)]
+
     def _kept_stages(self) -> Optional[List[optimizers.Optimizer]]:
         """The stages' own optimizers, unless gluon.Trainer has gone on with the whole one since."""
         kept = getattr(self._whole, _STAGES, None)

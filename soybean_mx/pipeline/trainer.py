@@ -492,7 +492,10 @@ class PipelineTrainer:
         self._asked = asked
         self._forget()
         if self._loaded is not None:
+            rate = self._optimizers[0].lr  # which may have been set since
             self._apply(self._loaded)
+            for optimizer in self._optimizers:
+                optimizer.lr = rate
 
     # -- draining --------------------------------------------------------------------------------------------------
 
@@ -644,9 +647,11 @@ class PipelineTrainer:
         """
         loaded = optimizer_files.Loaded(path)
         self.synchronize()
-        self._loaded = loaded
         if self._workers:
             self._apply(loaded)
+            return
+        self._loaded = loaded
+        self._optimizers = loaded.for_any_stages(len(self._replicas))
 
     def _apply(self, loaded: optimizer_files.Loaded) -> None:
         order = self._order_of_names()

@@ -143,6 +143,11 @@ def continued():
     for a, b, c in zip(*(some.collect_params().values() for some in (net, plain, back))):
         np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(c.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-6)
+    again, _, _ = new("flush", "sgd")
+    late = PipelineTrainer(again, LOSS, "adam", {"learning_rate": 1.0}, "cpu:2", "flush")
+    last.save_states(path)
+    late.load_states(path)
+    assert late.learning_rate == last.learning_rate != 1.0
     with open(path, "wb") as file:
         file.write(b"nothing")
     try:
