@@ -20,6 +20,7 @@ from soybean_mx.engine_order import after
 from soybean_mx.files import replaced
 from soybean_mx.graph import weights_beside_trained_biases
 from soybean_mx.pipeline import optimizer_files, weight_versions
+from soybean_mx.pipeline.full_updates import FullUpdates, unread
 from soybean_mx.pipeline.partition import StageGraph, Tensor, balanced, partition
 from soybean_mx.pipeline.schedule import (
     BACKWARD,
@@ -125,6 +126,10 @@ class PipelineTrainer:
     microbatches : int, optional
         Into how many a batch is cut; by default twice the number of stages, and 1 for ``1f1b``, where each batch is a
         minibatch of its own.
+    recoverable : bool, optional
+        Whether the parameters of the last update that all stages have completed can be saved after one has failed. With
+        ``1f1b`` that costs as many versions on each stage as there are stages, and is off; with others it costs
+        nothing, and is on.
 
     Raises
     ------
@@ -135,7 +140,8 @@ class PipelineTrainer:
     def __init__(self, net: gluon.HybridBlock, loss: Callable, optimizer: Union[str, mx.optimizer.Optimizer],
                  optimizer_params: Optional[Dict[str, Any]] = None, devices: Any = None, schedule: str = "1f1b",
                  stages: Union[str, int, Sequence[Sequence[str]]] = "auto",
-                 replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None):
+                 replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None,
+                 recoverable: Optional[bool] = None):
         self._net, self._loss = net, loss
         self._contexts = device_contexts(devices)
         self.schedule = checked(schedule)
@@ -147,6 +153,11 @@ class PipelineTrainer:
         if self.microbatches < 1 or (schedule in PER_MINIBATCH and self.microbatches != 1):
             raise ScheduleError(f"The schedule {schedule!r} was given {microbatches} microbatches of each batch: give "
                                 + ("1, for it updates after each." if schedule in PER_MINIBATCH else "1 or more."))
+        if recoverable is False and schedule in SYNCHRONOUS:
+            raise ScheduleError(f"recoverable=False was given with the schedule {schedule!r}, which always is: leave "
+                                "it out.")
+        self.recoverable = schedule != "1f1b" if recoverable is None else recoverable
+        self._full: Optional[FullUpdates] = None
         on = len(self._contexts) if schedule == "interleaved" else None
         self._runner = Runner(schedule, self._replicas, on)
         self._optimizers = _optimizers(optimizer, optimizer_params or {}, count)
@@ -347,6 +358,8 @@ class PipelineTrainer:
         self._sent[stage, number] = dict(zip(graph.outputs, outputs))
         if stage == len(self._replicas) - 1:
             self._losses[number] = outputs[-1].detach()
+            if self._full is not None:
+                self._full.loss(number, self._losses[number])
             del self._given[number]
 
     def _version(self, stage: int, name: str, version: int, worker: _Worker) -> int:
@@ -416,26 +429,44 @@ class PipelineTrainer:
         worker = self._workers[stage, 0]
         group = self._runner.group(stage, number)
         owned = [name for name in worker.gradients if self._owner[name] == stage and name in self._asked]
-        if not owned:
-            return
         for name in owned:
             for other in group:
                 for extra in self._extra.pop((name, other), []):
                     worker.gradients[name] += extra
         optimizer = self._optimizers[stage]
         optimizer.rescale_grad = self._scale / sum(self._sizes[other] for other in group)
+        guards: List[Any] = []
         for name in owned:
-            self._update_weight(optimizer, name, worker, operation.version)
+            self._update_weight(optimizer, name, worker, operation.version, group, guards)
+        if self._full is not None:
+            values = {name: worker.weights[name].value(worker.weights[name].newest) for name in owned}
+            self._full.made(stage, operation.version, values, self._copied_states(stage), guards, group)
 
-    def _update_weight(self, optimizer, name: str, worker: _Worker, version: int) -> None:
+    def _copied_states(self, stage: int) -> List[Dict[str, NDArray]]:
+        """The auxiliary states of each device of a stage, after its last backward pass: MXNet changes them there, and
+        takes them as only read."""
+        result = []
+        for replica in range(self._replicas[stage]):
+            worker = self._workers[stage, replica]
+            if worker.states:
+                after(worker.context, list(worker.gradients.values()), list(worker.states.values()))
+            result.append({name: _own_copy(state, worker.context) for name, state in worker.states.items()})
+        return result
+
+    def _update_weight(self, optimizer, name: str, worker: _Worker, version: int, group: range,
+                       guards: List[Any]) -> None:
         index = self._names.index(name)
         versions = worker.weights[name]
         old = versions.value(versions.newest)
         if name not in self._optimizer_states:
             self._optimizer_states[name] = optimizer.create_state_multi_precision(index, old)
         oldest = self._runner.oldest_wanted(self._owner[name], version)
+        if self._full is not None:
+            oldest = min(oldest, self._full.needed_from(self._owner[name]))
         in_place = not versions.is_read() and oldest > versions.newest
         new = old if in_place else versions.next_array(oldest)
+        if self._full is not None:
+            guards += self._full.guard(self._owner[name], group, new)
         weight_versions.update(optimizer, index, old, new, worker.gradients[name], self._optimizer_states[name])
         if in_place:
             versions.renew()
@@ -491,11 +522,22 @@ class PipelineTrainer:
                 device += 1
         self._asked = asked
         self._forget()
+        if self.recoverable and self.schedule not in SYNCHRONOUS:
+            self._full = self._new_full_updates()
         if self._loaded is not None:
             rate = self._optimizers[0].lr  # which may have been set since
             self._apply(self._loaded)
             for optimizer in self._optimizers:
                 optimizer.lr = rate
+
+    def _new_full_updates(self) -> FullUpdates:
+        stages = range(len(self._replicas))
+        full = FullUpdates([self._workers[stage, 0].context for stage in stages],
+                           self._replicas if self.schedule in PER_MINIBATCH else [1] * len(stages))
+        values = [{name: self._workers[stage, 0].weights[name].value(0) for name in self._asked
+                   if self._owner[name] == stage} for stage in stages]
+        full.start([0] * len(stages), values, [self._copied_states(stage) for stage in stages])
+        return full
 
     # -- draining --------------------------------------------------------------------------------------------------
 
@@ -504,6 +546,8 @@ class PipelineTrainer:
         if self._workers and self._failure is None:
             with autograd.pause(), mx.engine.bulk(0):
                 self._queue_all(self._runner.drain())
+            if self._full is not None:
+                self._full.drained()
             self._settle()
 
     def _abandon(self) -> None:
@@ -528,20 +572,22 @@ class PipelineTrainer:
         Raises
         ------
         PipelineError
-            When a stage has raised an error. Where the schedule flushes, the network then has the parameters as of the
-            last batch that was complete on all stages. Others update while later batches are under way, so that there
-            is no such state: the network's parameters stay what they were.
+            When a stage has raised an error. The network then has the parameters as of the last update that all stages
+            have completed; where the trainer is not recoverable, what they were.
         """
         failed = self._find_failure()
-        if self._workers and (failed is None or self.schedule in SYNCHRONOUS):
-            with autograd.pause():
+        with autograd.pause():
+            if self._workers and failed is None:
                 self._write_parameters()
+            elif self._workers and self.recoverable:
+                self._write_last_full_update()
         if failed is not None:
             raise PipelineError(f"A stage of the pipeline has failed ({failed}): "
-                                + ("the network has the parameters of the last complete batch; save them and make a "
-                                   "new trainer." if self.schedule in SYNCHRONOUS else
+                                + ("the network has the parameters of the last update that all stages have completed; "
+                                   "save them and make a new trainer." if self.recoverable else
                                    f"with the schedule {self.schedule!r} the weights are lost, so make a new trainer "
-                                   "from the last checkpoint.")) from self._failure
+                                   "from the last checkpoint, with recoverable=True if there is memory for it."
+                                   )) from self._failure
 
     def _find_failure(self) -> Optional[str]:
         """Wait for all that is queued, and say what has failed."""
@@ -560,7 +606,8 @@ class PipelineTrainer:
                 wait()
             except mx.MXNetError as error:
                 found = found or error
-        if found is None and (self._counted is None or int(self._counted.asscalar()) == self._steps):
+        undone = self._full is not None and self._full.failed()
+        if found is None and not undone and (self._counted is None or int(self._counted.asscalar()) == self._steps):
             return None
         if self._failure is None:
             self._failure = found or PipelineError("An error of a stage has been read from a loss.")
@@ -572,13 +619,28 @@ class PipelineTrainer:
             versions = self._workers[self._owner[name], 0].weights[name]
             self._parameters[name].set_data(versions.value(versions.newest))
         for stage, count in enumerate(self._replicas):
-            for name in self._workers[stage, 0].states:
-                states = [self._workers[stage, replica].states[name] for replica in range(count)]
+            held = [self._workers[stage, replica].states for replica in range(count)]
+            for name in held[0]:
+                states = [states[name] for states in held]
                 if count > 1:
                     mean = sum(state.as_in_context(states[0].context) for state in states) / count
                     for state in states:
                         mean.copyto(state)
                 self._parameters[name].set_data(states[0])
+
+    def _write_last_full_update(self) -> None:
+        if self._full is None:  # all stages update together, or not at all
+            self._write_parameters()
+            return
+        for values, states in zip(*self._full.last()):
+            for array in [*values.values(), *(state for held in states for state in held.values())]:
+                while unread(array) is not None:  # what was to be written later has failed
+                    pass
+            for name, array in values.items():
+                self._parameters[name].set_data(array)
+            for name, state in states[0].items():
+                mean = sum(held[name].as_in_context(state.context) for held in states) / len(states)
+                self._parameters[name].set_data(mean)
 
     def save_parameters(self, path: str) -> None:
         """Write the network's parameters as ``net.save_parameters`` does, after :meth:`synchronize`.
@@ -591,13 +653,13 @@ class PipelineTrainer:
         Raises
         ------
         PipelineError
-            As :meth:`synchronize`; where the schedule flushes, the file has been written all the same.
+            As :meth:`synchronize`; where the trainer is recoverable, the file has been written all the same.
         """
         failure = None
         try:
             self.synchronize()
         except PipelineError as error:
-            if self.schedule not in SYNCHRONOUS:
+            if not self.recoverable:
                 raise
             failure = error
         with replaced(path) as temporary:

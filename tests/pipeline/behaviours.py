@@ -13,6 +13,7 @@ from mxnet.gluon import nn
 
 from soybean_mx.pipeline import PipelineTrainer
 from soybean_mx.pipeline.optimizer_files import StatesError
+from soybean_mx.pipeline.partition import operator_names
 from soybean_mx.pipeline.trainer import PipelineError
 from tests.pipeline.parity import BATCH, batches, difference, network
 
@@ -220,16 +221,27 @@ def frozen_parameters():
 
 
 class _Failing(mx.operator.CustomOp):
-    runs = 0
+    runs = {"forward": 0, "backward": 0}
+    fails = ("forward", 7)  # in which pass, counted from 1
+
+    def count(self, kind):
+        self.runs[kind] += 1
+        if self.fails == (kind, self.runs[kind]):
+            raise ValueError("this stage is broken")
 
     def forward(self, is_train, req, in_data, out_data, aux):
-        _Failing.runs += 1
-        if _Failing.runs == 7:
-            raise ValueError("this stage is broken")
+        self.count("forward")
         self.assign(out_data[0], req[0], in_data[0])
 
     def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        self.count("backward")
         self.assign(in_grad[0], req[0], out_grad[0])
+
+
+def broken_in(kind, number):
+    """Let the failing operator fail, from now on, in some pass."""
+    _Failing.fails = (kind, number)
+    _Failing.runs.update(forward=0, backward=0)
 
 
 @mx.operator.register("failing_stage")
@@ -245,8 +257,8 @@ class _FailingBlock(nn.HybridBlock):
 
 def failing_stage(read):
     """A stage raises in its seventh pass: whether the loss is read or not, nothing hangs, and nothing wrong is kept."""
-    for schedule in ("flush", "gpipe", "1f1b", "2bw"):
-        _Failing.runs = 0
+    for schedule in ("flush", "gpipe", "1f1b"):
+        broken_in("forward", 7)
         net = nn.HybridSequential()
         net.add(nn.Dense(4, in_units=3), _FailingBlock(), nn.Dense(4, in_units=4))
         net.initialize(mx.init.Constant(0.1))
@@ -290,6 +302,68 @@ def failing_stage_unread():
 def failing_stage_read():
     """As :func:`failing_stage`, where the loss is read after each step."""
     failing_stage(read=True)
+
+
+def last_full_update():
+    """Whichever stage fails in whichever pass, what is saved is what a run of fewer steps ends with, bit for bit."""
+    path = sys.argv[2]
+
+    def run(schedule, stage, steps, how):
+        mx.random.seed(1)
+        net = nn.HybridSequential()
+        for index in range(3):
+            net.add(nn.Dense(4, in_units=4, activation="tanh"), nn.BatchNorm(in_channels=4))
+            if index == stage:
+                net.add(_FailingBlock())
+        net.initialize(mx.init.Uniform(0.5))
+        names = operator_names(net(mx.sym.var("data")))
+        cuts = [0, *(index + 1 for index, name in enumerate(names) if "batchnorm" in name)]
+        stages = [names[begin:end] for begin, end in zip(cuts, cuts[1:])]
+        custom = [name for name in names if "custom" in name.lower()]  # behind the stage's last layer
+        stages = [[name for name in part if name not in custom] for part in stages]
+        stages[stage] += custom
+        replicas = [2, 1, 1] if how == "replicas" else None
+        trainer = PipelineTrainer(net, gluon.loss.L2Loss(), "sgd", {"learning_rate": 0.1, "momentum": 0.9},
+                                  "cpu:4" if replicas else "cpu:3", schedule, stages, replicas,
+                                  3 if schedule == "2bw" else 1, recoverable=True)
+        random = np.random.RandomState(0)
+        try:
+            for step in range(steps):
+                x, y = (mx.nd.array(random.normal(size=(6, 4))) for _ in range(2))
+                loss = trainer.step(x, y)
+                if how == "read":
+                    loss.asnumpy()
+                elif how == "forgotten" and step % 3 == 2:
+                    mx.nd.waitall()
+        except mx.MXNetError:
+            if how == "forgotten":  # a program that goes on all the same
+                for _ in range(3):
+                    trainer.step(x, y)
+        trainer.save_parameters(path)
+        return [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+
+    for schedule, failing, how in [
+            ("1f1b", "forward", "unread"), ("1f1b", "backward", "unread"), ("1f1b", "forward", "read"),
+            ("1f1b", "backward", "read"), ("1f1b", "backward", "forgotten"), ("1f1b-vertical-sync", "backward", "read"),
+            ("2bw", "forward", "read"), ("2bw", "backward", "unread"), ("1f1b", "backward", "replicas")]:
+        for stage in range(3):
+            number = 16 if schedule == "2bw" else 7  # of the first microbatches of a batch, so of the sixth step
+            broken_in(failing, 0)
+            each = 2 if how == "replicas" else 1
+            expected = {}
+            for steps in range(each, 8, each):
+                expected[steps] = run(schedule, stage, steps, "unread" if how != "replicas" else how)
+            broken_in(failing, number)
+            try:
+                run(schedule, stage, 9, how)
+            except PipelineError as error:
+                assert "all stages have completed" in str(error), error
+            else:
+                raise AssertionError("the failure was not told")
+            saved = mx.nd.load(path)
+            found = [steps for steps, values in expected.items()
+                     if all(np.array_equal(a, b.asnumpy()) for a, b in zip(values, saved.values()))]
+            assert len(found) == 1 and 2 <= found[0] <= 6, (schedule, failing, how, stage, found)
 
 
 def nothing_waits():
