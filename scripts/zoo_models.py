@@ -121,7 +121,7 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"cifar", (3, 32, 32)),
     Family(r"^i3d_inceptionv3", (3, 8, 128, 128), {}, images, 2),
     Family(r"^c3d", (3, 16, 112, 112), {}, images, 1),
-    Family(r"^p3d", (3, 8, 64, 64), {}, images, 2),
+    Family(r"^p3d", (3, 16, 64, 64), {}, images, 2),
     Family(r"^i3d.*custom|^slowfast.*custom", (3, 36, 32, 32), {"nclass": 10}),
     Family(r"_v1b_custom", (3, 48, 48), {"nclass": 10, "use_kinetics_pretrain": False}),
     Family(r"^(r2plus1d|i3d)", (3, 16, 32, 32)),
