@@ -341,6 +341,18 @@ def test_branches_take_polynomial_time(cost_model):
     assert found["seconds"] < 1.25 * found["lower_bound"] or cost_model != "overlap"
 
 
+@pytest.mark.parametrize("cost_model", COST_MODELS)
+def test_thousands_of_layers(cost_model):
+    layers = [{"name": str(i), "seconds": 1e-3 * (1 + i % 3), "activation_bytes": 100.0 * (1 + i % 7),
+               "parameter_bytes": 10.0 * (i % 5)} for i in range(5000)]
+    profile = {"layers": layers, "edges": [[i, i + 1] for i in range(4999)]}
+    start = time.process_time()
+    found = planned(profile, [(2, 2e4), (4, 1e5)], cost_model=cost_model)
+    assert time.process_time() - start < 5 and not found["all_cuts"] and found["cuts"] <= 2002
+    check_consistent(found, profile)
+    assert found["seconds"] < 1.02 * found["lower_bound"] or cost_model == "sosp"
+
+
 def test_unequal_servers():
     profile = shipped("vgg16")
     levels = [{"groups": [3, 5], "bandwidth": 1e9}, {"bandwidth": 1e10}]
