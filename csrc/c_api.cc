@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 #include <string>
 
 #include "lower/local_fills.h"
@@ -186,6 +187,15 @@ int SoybeanRules(const char* graph, char** out) {
     }
     return rules.text();
   });
+}
+
+void SoybeanRequireStamps(void* /*run_context*/, void* slots) {
+  const int64_t* given = static_cast<const int64_t*>(slots);
+  for (int64_t i = 1; i <= given[0]; ++i) {
+    if (*reinterpret_cast<const int64_t*>(given[i]) == 0) {
+      throw std::runtime_error("An operation that this one depends on has failed.");
+    }
+  }
 }
 
 void SoybeanStampTime(void* /*run_context*/, void* slot) {

@@ -38,6 +38,10 @@ SOYBEAN_API int SoybeanRules(const char* graph, char** out);
  * of a clock that only goes forward, to the int64_t at `slot`. */
 SOYBEAN_API void SoybeanStampTime(void* run_context, void* slot);
 
+/* Another one: `slots` is an int64_t count and so many addresses of such slots. Throws a std::exception
+ * where one is 0, which the engine takes as the error of the operation: what it writes is not computed. */
+SOYBEAN_API void SoybeanRequireStamps(void* run_context, void* slots);
+
 /* The stages of a pipeline for a profile of layers. */
 SOYBEAN_API int SoybeanStages(const char* profile, const char* options, char** out);
 

@@ -95,6 +95,12 @@ def _add_device_flags(parser: argparse.ArgumentParser) -> None:
                        f"{devices.DEFAULT})")
     group.add_argument("--strategy", default=None, choices=devices.STRATEGIES,
                        help="how the tiling is chosen (default: SOYBEAN_MX_STRATEGY, else optimal)")
+    group.add_argument("--parallel", default="tiling", choices=devices.PARALLEL,
+                       help="tiling, or pipeline: each device has a stage of the network")
+    group.add_argument("--schedule", default=None, choices=devices.SCHEDULES,
+                       help=f"of the pipeline (default: {devices.DEFAULT_SCHEDULE})")
+    group.add_argument("--microbatches", type=_positive, default=None,
+                       help="into how many a batch is cut by the pipeline (default: of the schedule)")
 
 
 def _add_data_flags(parser: argparse.ArgumentParser) -> None:
@@ -217,6 +223,16 @@ def _conflict(args: argparse.Namespace) -> Optional[str]:
                 "give --devices none, or --mode hybrid.")
     if args.strategy and args.devices is None:
         return f"--strategy {args.strategy} needs several devices; give --devices, for example cpu:2."
+    if args.parallel == "pipeline":
+        if args.devices is None:
+            return "--parallel pipeline needs several devices; give --devices, for example cpu:2."
+        if args.strategy:
+            return f"--strategy {args.strategy} is for --parallel tiling; drop one of them."
+        args.schedule = args.schedule or devices.DEFAULT_SCHEDULE
+    for flag in ("schedule", "microbatches"):
+        value = getattr(args, flag)
+        if value is not None and args.parallel == "tiling":
+            return f"--{flag} {value} is for --parallel pipeline; give both."
     if args.width <= 0:
         return f"--width {args.width:g} was given; it must be above 0."
     if not 0 < args.crop_ratio <= 1:
@@ -234,7 +250,7 @@ def _conflict(args: argparse.Namespace) -> Optional[str]:
 def main(default_model: str, argv: Optional[List[str]] = None) -> None:
     """Run a training script."""
     args = parse(default_model, argv)
-    devices.set_up(args.devices, args.strategy)
+    devices.set_up(args.devices, args.strategy, args.parallel)
     import training  # imports MXNet, so only after the devices are set up
 
     try:

@@ -8,6 +8,11 @@ from typing import Optional
 DEFAULT = "cpu:2"
 STRATEGIES = ("optimal", "data", "model", "owt", "megatron", "zero", "spartan", "recursive")
 
+PARALLEL = ("tiling", "pipeline")
+# As of soybean_mx.pipeline.schedule, which the parser of the flags does not need to be there.
+SCHEDULES = ("gpipe", "flush", "interleaved", "1f1b", "1f1b-vertical-sync", "2bw")
+DEFAULT_SCHEDULE = "1f1b"
+
 
 def requested(flag: Optional[str]) -> Optional[str]:
     """The devices to train on: what ``--devices`` says, else the environment, else ``cpu:2``.
@@ -40,7 +45,7 @@ def requested(flag: Optional[str]) -> Optional[str]:
     return os.environ.get("SOYBEAN_MX_DEVICES", DEFAULT)
 
 
-def set_up(devices: Optional[str], strategy: Optional[str]) -> None:
+def set_up(devices: Optional[str], strategy: Optional[str], parallel: str = "tiling") -> None:
     """Make the ``import mxnet`` that comes next the one that tiles over `devices`; call it before that import.
 
     The same as starting the program with ``SOYBEAN_MX=1 SOYBEAN_MX_DEVICES=...``.
@@ -51,17 +56,25 @@ def set_up(devices: Optional[str], strategy: Optional[str]) -> None:
         A device list; None for plain MXNet.
     strategy : str or None
         The strategy's name; None leaves ``SOYBEAN_MX_STRATEGY`` as it is.
+    parallel : str
+        "tiling", or "pipeline": then blocks stay MXNet's, for a trainer that has the devices from the program.
     """
     if devices is None:
         os.environ["SOYBEAN_MX"] = "0"
         return
-    os.environ["SOYBEAN_MX"] = "1"
+    os.environ["SOYBEAN_MX"] = "1" if parallel == "tiling" else "0"
     os.environ["SOYBEAN_MX_DEVICES"] = devices
     if strategy is not None:
         os.environ["SOYBEAN_MX_STRATEGY"] = strategy
     try:
         from soybean_mx import startup
+        from soybean_mx.devices import DeviceError, parse_devices
     except ImportError:
         sys.exit(f"Training on {devices} needs soybean_mx, which is not installed: run `pip install .[cpu]` in the "
                  "repository, or give --devices none for plain MXNet.")
+    if parallel == "pipeline":
+        try:
+            startup.set_environment(parse_devices(devices))
+        except DeviceError as error:
+            sys.exit(f"--devices: {error}")
     startup.install()

@@ -1,13 +1,14 @@
 """Training and validation of an image classifier: a single-device Gluon program.
 
 Nothing here knows of tiling. The network lives on one context, and the loop is forward, loss, backward,
-``trainer.step``.
+``trainer.step``. Only in a pipeline these are one call, :meth:`PipelinedClassifier.step`.
 """
 from __future__ import annotations
 
 import argparse
 import inspect
 import logging
+import math
 import os
 import sys
 import time
@@ -39,20 +40,22 @@ class RunningMeans:
     """
 
     def __init__(self) -> None:
-        self._pending: Deque[Tuple[mx.nd.NDArray, mx.nd.NDArray, int]] = deque()
+        self._pending: Deque[Tuple[mx.nd.NDArray, Optional[mx.nd.NDArray], int]] = deque()
         self._loss_sum, self._correct, self._count = 0.0, 0.0, 0
 
-    def add(self, loss: mx.nd.NDArray, scores: mx.nd.NDArray, label: mx.nd.NDArray) -> None:
-        """Take in a batch: `loss` ``(batch,)``, `scores` ``(batch, classes)``, `label` ``(batch,)``."""
-        correct = scores.argmax(axis=1).astype("float32") == label.astype("float32")
-        self._pending.append((loss.astype("float32").sum(), correct.sum(), label.shape[0]))
+    def add(self, loss: mx.nd.NDArray, scores: Optional[mx.nd.NDArray], label: mx.nd.NDArray) -> None:
+        """Take in a batch: `loss` ``(batch,)``, `scores` ``(batch, classes)`` if known, `label` ``(batch,)``."""
+        correct = None
+        if scores is not None:
+            correct = (scores.argmax(axis=1).astype("float32") == label.astype("float32")).sum()
+        self._pending.append((loss.astype("float32").sum(), correct, label.shape[0]))
         if len(self._pending) > 1:
             self._read()
 
     def _read(self) -> None:
         loss_sum, correct, count = self._pending.popleft()
         self._loss_sum += loss_sum.asscalar()
-        self._correct += correct.asscalar()
+        self._correct += math.nan if correct is None else correct.asscalar()
         self._count += count
 
     def finish(self) -> None:
@@ -72,7 +75,7 @@ class RunningMeans:
 
     @property
     def accuracy(self) -> float:
-        """Fraction of the images so far of which the class was right."""
+        """Fraction of the images so far of which the class was right; nan where scores were not known."""
         return self._correct / max(1, self._count)
 
 
@@ -98,8 +101,8 @@ class Classifier:
                                f"{smallest}; give that or more.")
         mx.random.seed(args.seed)
         self.net = self._make_net()
-        self.trainer = self._make_trainer()
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=args.label_smoothing == 0)
+        self.trainer = self._make_trainer()
         self.learning_rate = LearningRate(args.lr_mode, args.lr, args.num_epochs, args.warmup_epochs, args.warmup_lr,
                                           args.lr_decay, args.lr_decay_epoch)
         self._load()
@@ -186,6 +189,32 @@ class Classifier:
         return {name: metric.get()[1] for name, metric in metrics.items()}
 
 
+class PipelinedClassifier(Classifier):
+    """A classifier whose stages are on devices of their own (``--parallel pipeline``)."""
+
+    def _make_trainer(self):
+        from soybean_mx.devices import DeviceError
+        from soybean_mx.pipeline import PipelineTrainer
+        from soybean_mx.pipeline.schedule import ScheduleError
+
+        args = self.args
+        try:
+            return PipelineTrainer(self.net, self.loss, args.optimizer, optimizer_settings(args), args.devices,
+                                   args.schedule, microbatches=args.microbatches)
+        except (ScheduleError, DeviceError) as error:
+            raise SettingError(str(error)) from None
+
+    def step(self, images: mx.nd.NDArray, labels: mx.nd.NDArray) -> Tuple[mx.nd.NDArray, None]:
+        """Queue a batch; returns the loss of each image. The scores stay in the pipeline."""
+        target = self._smoothed(labels) if self.args.label_smoothing else labels
+        return self.trainer.step(images, target), None
+
+    def validate(self) -> Optional[Dict[str, float]]:
+        """As of a classifier, when all batches so far are in the parameters."""
+        self.trainer.synchronize()
+        return super().validate()
+
+
 class SpeedLog:
     """Writes the line of gluoncv's log every `interval` batches."""
 
@@ -253,7 +282,7 @@ def run(args: argparse.Namespace) -> None:
     DataError, SettingError
         Before anything is trained, if a flag cannot be followed.
     """
-    classifier = Classifier(args)
+    classifier = PipelinedClassifier(args) if args.parallel == "pipeline" else Classifier(args)
     configure_logging(args)
     begin, scores = time.time(), None
     with logging_redirect_tqdm():

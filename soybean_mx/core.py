@@ -127,6 +127,18 @@ def time_stamp() -> ctypes.c_void_p:
     return ctypes.cast(_library().SoybeanStampTime, ctypes.c_void_p)
 
 
+def stamp_check() -> ctypes.c_void_p:
+    """The function that :class:`soybean_mx.engine_order.Order` runs to fail where something else has not been done.
+
+    Returns
+    -------
+    ctypes.c_void_p
+        A C function whose second argument points to int64s: a number, and so many addresses where
+        :func:`time_stamp` should have written.
+    """
+    return ctypes.cast(_library().SoybeanRequireStamps, ctypes.c_void_p)
+
+
 def stages(profile: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:
     """Search for the stages of a pipeline.
 

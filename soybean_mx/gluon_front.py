@@ -34,7 +34,8 @@ from soybean_mx.parameters import Cut, Layout
 from soybean_mx.regions import Region, Shape, legacy, like
 
 BACKEND = "soybean_mx"
-_OPTIONS = ("devices", "strategy", "pins", "batch_norm", "recompute")
+_OPTIONS = ("devices", "strategy", "pins", "batch_norm", "recompute", "parallel", "microbatches")
+PARALLEL = ("tiling", "pipeline")
 # Call signatures (input shapes and modes) of a block that keep an executor.
 _MAX_SIGNATURES = 16
 
@@ -49,7 +50,8 @@ class BlockError(ValueError):
 class _Settings:
     """How one block is to be tiled."""
 
-    def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None, recompute=None):
+    def __init__(self, devices=None, strategy=None, pins=None, batch_norm=None, recompute=None, parallel=None,
+                 microbatches=None):
         if devices is None and _default_devices is not None:
             devices = _default_devices
         self.contexts = with_tiles(device_contexts(devices), os.environ.get(TILES_VARIABLE))
@@ -64,9 +66,29 @@ class _Settings:
         if recompute is None:
             recompute = os.environ.get("SOYBEAN_MX_RECOMPUTE", "0") not in ("", "0")
         self.recompute = bool(recompute)
+        self.parallel = parallel or os.environ.get("SOYBEAN_MX_PARALLEL") or "tiling"
+        self.microbatches = _microbatches(microbatches)
+        self._check_parallel(strategy, pins, batch_norm)
         self._pins = user_pins.checked(pins or {}, "The argument pins")
         # The variable is for all blocks of a program: in each, only what it has is pinned.
         self._pins_of_any = user_pins.from_environment() if pins is None else {}
+
+    def _check_parallel(self, strategy, pins, batch_norm) -> None:
+        if self.parallel not in PARALLEL:
+            raise BlockError(f"The kind of parallelism {self.parallel!r} was given (parallel, or SOYBEAN_MX_PARALLEL), "
+                             f"but there are {' and '.join(PARALLEL)}: give one of these.")
+        if self.parallel == "tiling":
+            if self.microbatches is not None:
+                raise BlockError(f"{self.microbatches} microbatches were given, but tiled blocks have none: leave "
+                                 "microbatches and SOYBEAN_MX_MICROBATCHES out, or give parallel='pipeline'.")
+            return
+        given = {"strategy": strategy or os.environ.get("SOYBEAN_MX_STRATEGY"),
+                 "pins": pins or os.environ.get("SOYBEAN_MX_PINS"),
+                 "batch_norm": batch_norm or os.environ.get("SOYBEAN_MX_BATCH_NORM"), "recompute": self.recompute}
+        for name, value in given.items():
+            if value:
+                raise BlockError(f"{name}={value!r} was given with parallel='pipeline', but is for tiled blocks: leave "
+                                 f"it and SOYBEAN_MX_{name.upper()} out, or give parallel='tiling'.")
 
     def plan_options(self, decided: Dict[str, List[str]], names: Set[str]) -> Dict[str, Any]:
         """What the planner is asked for.
@@ -91,6 +113,19 @@ class _Settings:
         """What the lowering is asked for: GPUs copy while they compute."""
         return {"order": self.order, "copy_engines": self.contexts[0].device_type == "gpu",
                 "conversions": self.conversions}
+
+
+def _microbatches(given) -> Optional[int]:
+    """How many microbatches a batch is cut into, where it is said."""
+    given = given if given is not None else os.environ.get("SOYBEAN_MX_MICROBATCHES") or None
+    try:
+        count = None if given is None else int(given)
+    except ValueError:
+        count = 0
+    if count is not None and count < 1:
+        raise BlockError(f"The number of microbatches is {given!r} (microbatches, or SOYBEAN_MX_MICROBATCHES): give a "
+                         "whole number, 1 or more.")
+    return count
 
 
 class _Tiling:
@@ -446,7 +481,15 @@ def _build(block: HybridBlock, settings: _Settings, args: Tuple[Any, ...]) -> No
     order = {name: index for index, name in enumerate(input_names)}
     block._cached_op_args = [(True, order[name]) if name in order else (False, params[name]) for name in expected]
     used = {name: params[name] for name in expected if name not in order}
-    block._cached_op = TiledGraph(out, input_names, used, settings)
+    block._cached_op = _graph_class(settings)(out, input_names, used, settings)
+
+
+def _graph_class(settings: _Settings) -> type:
+    if settings.parallel == "tiling":
+        return TiledGraph
+    from soybean_mx.pipeline.blocks import PipelinedGraph  # which imports this module
+
+    return PipelinedGraph
 
 
 def _trace(block: HybridBlock, args: Tuple[Any, ...]):
@@ -527,7 +570,9 @@ def _hybridize(self, active=True, backend=None, clear=True, *args, **kwargs):
     Its options: ``devices``, a list of contexts or a text such as ``"cpu:8"``; ``strategy``, a name that the planner
     knows (``"optimal"``); ``pins``, what is fixed of the plan, by patterns on the names of tensors and operators
     (:mod:`soybean_mx.pins`; default: ``$SOYBEAN_MX_PINS``); ``batch_norm``, ``"exact"`` or
-    ``"local"``; ``recompute``, whether the backward pass computes activations again instead of keeping them (default:
+    ``"local"``; ``parallel``, ``"tiling"`` or ``"pipeline"`` (:mod:`soybean_mx.pipeline.blocks`; default:
+    ``$SOYBEAN_MX_PARALLEL``); ``microbatches`` of a pipelined block (default: ``$SOYBEAN_MX_MICROBATCHES``, else twice
+    the devices); ``recompute``, whether the backward pass computes activations again instead of keeping them (default:
     ``$SOYBEAN_MX_RECOMPUTE``).
     """
     self._soybean_has_parameters = None

@@ -297,6 +297,11 @@ def backward(heads, head_grads=None, retain_graph=False, train_mode=True):
             tiled.refresh()
 
 
+def plain_backward(heads: Sequence[NDArray], head_grads: Sequence[NDArray], train_mode: bool) -> None:
+    """MXNet's own ``autograd.backward``, for what a call itself has recorded while it is differentiated."""
+    _original["backward"](list(heads), list(head_grads), False, train_mode)
+
+
 def _differentiate_fresh(calls: Sequence[TiledCall], train_mode: bool, backward_pass: object,
                          reached: List[TiledCall]) -> None:
     for call in reversed(calls):

@@ -137,6 +137,49 @@ def compare(graph: Mapping[str, Any], topology: Topology, schedule: str = ASYNCH
     return sorted(found, key=lambda item: (not item.fits, item.seconds))
 
 
+def for_block(net: Any, shapes: Sequence[Sequence[int]], topology: Topology, dtype: str = "float32",
+              **options: Any) -> List[Combination]:
+    """:func:`compare` for a Gluon network, whose operators the stages then name.
+
+    Parameters
+    ----------
+    net : mxnet.gluon.HybridBlock
+        With initialised parameters of known shapes.
+    shapes : sequence of sequence of int
+        Of each input, for a whole batch.
+    topology : Topology
+        Devices and links.
+    dtype : str
+        Of the inputs.
+    **options
+        ``schedule``, ``microbatches`` and ``optimizer_states`` of :func:`compare`.
+
+    Returns
+    -------
+    list of Combination
+        For ``PipelineTrainer(net, ..., stages=[stage.operators for stage in item.stages], tiled_over=item.group)``.
+    """
+    import mxnet as mx  # what a profile's stages do without
+
+    from soybean_mx.graph import describe
+
+    names = [f"data{index}" for index in range(len(shapes))]
+    with mx.name.NameManager():
+        outputs = net(*map(mx.sym.var, names))
+    symbol = outputs if isinstance(outputs, mx.sym.Symbol) else mx.sym.Group(list(outputs))
+    held = net.collect_params()
+    used = [name for name in symbol.list_inputs() if name not in names]
+    parameters = {name: (held[name].shape, held[name].dtype) for name in used}
+    trained = {name for name in used if held[name].grad_req != "null"}
+
+    def graph(parts: int) -> Dict[str, Any]:
+        inputs = {name: ((-(-shape[0] // parts), *shape[1:]), dtype) for name, shape in zip(names, shapes)}
+        return describe(symbol, inputs, parameters, trained, True)
+
+    parts = options.get("microbatches", 1)
+    return compare(graph(1), topology, microbatch_graph=graph(parts) if parts > 1 else None, **options)
+
+
 def group_sizes(topology: Topology) -> List[int]:
     """The sizes of equal groups of consecutive devices that no group of links cuts unevenly, the largest first."""
     inner = _extents(topology)
@@ -279,7 +322,7 @@ class _Network:
         return self._cuts
 
     def _boundary(self, cut: int, device: int, group: int) -> float:
-        """The seconds for what crosses a cut, whose next stage begins with a device; a stage's devices send together."""
+        """The seconds for what crosses a cut, behind which a stage begins with a device; devices send together."""
         level, extent = boundary_level(self._topology, device)
         bytes_each = sum(map(self._size, self.crossing(cut))) / min(group, extent)
         return 2 * (level.latency + bytes_each / level.bandwidth)

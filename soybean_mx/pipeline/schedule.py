@@ -269,6 +269,10 @@ class Runner:
             return ((stage == 0 or number in self._pushed[FORWARD, stage - 1])
                     and self.version(stage, number) <= self.base[stage] + self._updates[stage])
         last = stage == len(self.replicas) - 1
+        # A round of replicas is complete, and its update queued, before a gradient of the next one takes the place of
+        # one of its own.
+        if self.schedule in PER_MINIBATCH and self._updates[stage] < number // self.replicas[stage]:
+            return False
         return number in self._pushed[FORWARD, stage] and (last or number in self._pushed[BACKWARD, stage + 1])
 
     def version(self, stage: int, number: int) -> int:

@@ -15,7 +15,11 @@ from soybean_mx.plan_command import OPTIMIZER_STATES, ArgumentError, parse_size
 from soybean_mx.topology import Topology, TopologyError
 
 COST_MODELS = ("overlap", "released", "v1", "sosp")
+SCHEDULES = ("1f1b", "flush")
 MAX_DEVICES = 1024
+# What only one of the command's two uses takes.
+_OF_COMPARISONS = ("batch_size", "classes", "microbatches")
+_OF_PROFILES = ("devices", "bandwidth", "memory_limit", "output")
 _PREFIXES = {"": 1, **{prefix: 1000 ** power for power, prefix in enumerate("kMGT", 1)},
              **{f"{prefix}i": 1024 ** power for power, prefix in enumerate("KMGT", 1)}}
 
@@ -26,7 +30,8 @@ def add(commands) -> None:
         "stages", help="print the stages of a pipeline for a profile", description=(
             "Search for the stages of a pipeline, each on one device or replicated on several, for a profile of a "
             "network's layers (`soybean-mx profile`, or PipeDream's), and print them. Nothing is run."))
-    parser.add_argument("profile", metavar="PROFILE", help="a file in the text format of PipeDream's profiler")
+    parser.add_argument("profile", metavar="PROFILE",
+                        help="a file in the text format of PipeDream's profiler; with --compare a model, as of plan")
     parser.add_argument("--devices", metavar="N[xM...]",
                         help="how many; 8x2: 8 in each of 2 servers. Default: the topology's")
     parser.add_argument("--bandwidth", metavar="RATE[,RATE...]",
@@ -40,6 +45,15 @@ def add(commands) -> None:
     optimizer = parser.add_mutually_exclusive_group()
     optimizer.add_argument("--optimizer", choices=tuple(OPTIMIZER_STATES), help="for the memory of its states")
     optimizer.add_argument("--optimizer-states", type=int, metavar="N", help="state tensors per parameter; default: 0")
+    compared = parser.add_argument_group("comparison of tilings and pipelines")
+    compared.add_argument("--compare", action="store_true",
+                          help="plan a model for a --topology as data parallelism, a tiling, a pipeline, and pipelines "
+                               "whose stages are tiled, side by side")
+    compared.add_argument("--batch-size", type=int, metavar="B", help="of the model; default: 256")
+    compared.add_argument("--classes", type=int, metavar="N", help="of the model")
+    compared.add_argument("--schedule", choices=SCHEDULES, default=SCHEDULES[0],
+                          help="1f1b (default): every batch is a minibatch; flush: a batch is cut into microbatches")
+    compared.add_argument("--microbatches", type=int, metavar="M", help="of a batch that is flushed; default: 8")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the profile with the stage of each layer")
     parser.set_defaults(function=run, prog=parser.prog)
@@ -51,6 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         topology = topologies.load(arguments.topology) if arguments.topology else None
+        if arguments.compare:
+            return _compare(arguments, topology)
+        for option in _OF_COMPARISONS:
+            if getattr(arguments, option) is not None:
+                raise ArgumentError(f"--{option.replace('_', '-')} {getattr(arguments, option)} was given without "
+                                    "--compare, and a profile's batch is fixed: leave it out, or add --compare.")
         levels = device_levels(arguments.devices, arguments.bandwidth, topology)
         options = _options(arguments, levels)
         profile = profiles.load(arguments.profile)
@@ -71,6 +91,52 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(report, profile, topology)
     return 0
+
+
+def _compare(arguments: argparse.Namespace, topology: Optional[Topology]) -> int:
+    """``--compare``: a model's tilings and pipelines side by side."""
+    from soybean_mx.pipeline import combined, combined_report
+
+    if topology is None:
+        raise ArgumentError("--compare was given without a --topology, which says how fast devices and links are: give "
+                            "one (see `soybean-mx topology --list`).")
+    for option in _OF_PROFILES:
+        if getattr(arguments, option) is not None:
+            raise ArgumentError(f"--{option.replace('_', '-')} {getattr(arguments, option)} was given with --compare, "
+                                "which takes the devices and their memory from the topology: leave it out.")
+    flushes = arguments.schedule == "flush"
+    if arguments.microbatches is not None and not (flushes and arguments.microbatches > 0):
+        raise ArgumentError(f"--microbatches {arguments.microbatches} was given with --schedule {arguments.schedule}: "
+                            "give 1 or more, with --schedule flush.")
+    microbatches = (arguments.microbatches or 8) if flushes else 1
+    batch = arguments.batch_size or 256
+    if batch % microbatches:
+        raise ArgumentError(f"A batch of {batch} cannot be cut into {microbatches} equal microbatches: give a multiple "
+                            "as --batch-size.")
+    loaded = _loaded(arguments, batch)
+    part = _loaded(arguments, batch // microbatches) if microbatches > 1 else None
+    states = OPTIMIZER_STATES.get(arguments.optimizer, arguments.optimizer_states) or 0
+    try:
+        found = combined.compare(loaded.graph, topology, arguments.schedule, microbatches, part and part.graph, states)
+    except combined.CombinationError as error:
+        raise ArgumentError(str(error)) from None
+    header = {"model": arguments.profile, "batch_size": batch, "topology": topology.name,
+              "schedule": arguments.schedule, "microbatches": microbatches}
+    items = combined_report.report(found)
+    if arguments.json:
+        print(json.dumps({**header, "combinations": items}, indent=1))
+    else:
+        combined_report.print_report(header, items)
+    return 0
+
+
+def _loaded(arguments: argparse.Namespace, batch: int):
+    from soybean_mx import model_loading  # imports MXNet
+
+    try:
+        return model_loading.load(arguments.profile, batch, classes=arguments.classes)
+    except model_loading.ModelError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def _failed(arguments: argparse.Namespace, error: object, status: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 from mxnet import autograd, gluon
@@ -19,7 +19,8 @@ from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.engine_order import after
 from soybean_mx.files import replaced
 from soybean_mx.graph import weights_beside_trained_biases
-from soybean_mx.pipeline import weight_versions
+from soybean_mx.pipeline import optimizer_files, weight_versions
+from soybean_mx.pipeline.full_updates import FullUpdates, unread
 from soybean_mx.pipeline.partition import StageGraph, Tensor, balanced, partition
 from soybean_mx.pipeline.schedule import (
     BACKWARD,
@@ -35,7 +36,7 @@ from soybean_mx.pipeline.schedule import (
 from soybean_mx.pipeline.tiled_stage import TiledPass, TiledStage, TiledWeight, Types
 from soybean_mx.pipeline.trace import Mark, Trace
 from soybean_mx.regions import legacy
-from soybean_mx.trainer import is_elementwise
+from soybean_mx.trainer import cut_state, is_elementwise, whole_state
 
 Arrays = Union[NDArray, Sequence[NDArray]]
 
@@ -180,6 +181,10 @@ class PipelineTrainer:
     microbatches : int, optional
         Into how many a batch is cut; by default twice the number of stages, and 1 for ``1f1b``, where each batch is a
         minibatch of its own.
+    recoverable : bool, optional
+        Whether the parameters of the last update that all stages have completed can be saved after one has failed. With
+        ``1f1b`` that costs as many versions on each stage as there are stages, and is off; with others it costs
+        nothing, and is on.
 
     Raises
     ------
@@ -191,7 +196,8 @@ class PipelineTrainer:
                  optimizer_params: Optional[Dict[str, Any]] = None, devices: Any = None, schedule: str = "1f1b",
                  stages: Union[str, int, Sequence[Sequence[str]]] = "auto",
                  replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None,
-                 tiled_over: Union[int, Sequence[int]] = 1, tiling: Optional[Dict[str, Any]] = None):
+                 tiled_over: Union[int, Sequence[int]] = 1, tiling: Optional[Dict[str, Any]] = None,
+                 recoverable: Optional[bool] = None):
         self._net, self._loss = net, loss
         self.schedule = checked(schedule)
         self._stages = stages
@@ -206,6 +212,11 @@ class PipelineTrainer:
         if self.microbatches < 1 or (schedule in PER_MINIBATCH and self.microbatches != 1):
             raise ScheduleError(f"The schedule {schedule!r} was given {microbatches} microbatches of each batch: give "
                                 + ("1, for it updates after each." if schedule in PER_MINIBATCH else "1 or more."))
+        if recoverable is False and schedule in SYNCHRONOUS:
+            raise ScheduleError(f"recoverable=False was given with the schedule {schedule!r}, which always is: leave "
+                                "it out.")
+        self.recoverable = schedule != "1f1b" if recoverable is None else recoverable
+        self._full: Optional[FullUpdates] = None
         on = len(self._contexts) if schedule == "interleaved" else None
         self._runner = Runner(schedule, self._replicas, on)
         self._optimizers = _optimizers(optimizer, optimizer_params or {}, count)
@@ -216,6 +227,7 @@ class PipelineTrainer:
         self._steps = 0
         self._failure: Optional[BaseException] = None
         self._trace: Optional[Trace] = None
+        self._loaded: Optional[optimizer_files.Loaded] = None  # to be applied once there are stages
 
     def _checked_replicas(self, devices: int, stages, replicas, tiled_over) -> Tuple[List[int], List[int]]:
         """The replicas of each stage, and the devices of each of a stage's replicas."""
@@ -414,6 +426,8 @@ class PipelineTrainer:
         self._sent[stage, number] = dict(zip(graph.outputs, outputs))
         if stage == len(self._replicas) - 1:
             self._losses[number] = outputs[-1].detach()
+            if self._full is not None:
+                self._full.loss(number, self._losses[number])
             del self._given[number]
 
     def _version(self, stage: int, name: str, version: int, worker: _Worker) -> int:
@@ -478,26 +492,51 @@ class PipelineTrainer:
         worker = self._workers[stage, 0]
         group = self._runner.group(stage, number)
         owned = [name for name in worker.gradients if self._owner[name] == stage and name in self._asked]
-        if not owned:
-            return
         for name in owned:
             for other in group:
                 for extra in self._extra.pop((name, other), []):
                     worker.gradients[name] += extra
         optimizer = self._optimizers[stage]
         optimizer.rescale_grad = self._scale / sum(self._sizes[other] for other in group)
+        guards: List[Any] = []
         for name in owned:
-            self._update_weight(optimizer, name, worker, operation.version)
+            self._update_weight(optimizer, name, worker, operation.version, group, guards)
+        if self._full is not None:
+            values = {name: worker.weights[name].value(worker.weights[name].newest) for name in owned}
+            self._full.made(stage, operation.version, values, self._copied_states(stage), guards, group)
 
-    def _update_weight(self, optimizer, name: str, worker: _Worker, version: int) -> None:
-        index = self._names.index(name)
+    def _index(self, name: str) -> int:
+        """The optimizer's index of a parameter, or of that which a tile is of."""
+        return self._names.index(self._whole_name.get(name, name))
+
+    def _copied_states(self, stage: int) -> List[Dict[str, NDArray]]:
+        """The auxiliary states of each device of a stage, after its last backward pass: MXNet changes them there, and
+        takes them as only read."""
+        result = []
+        for replica in range(self._replicas[stage]):
+            worker = self._workers[stage, replica]
+            states = worker.states
+            if states:
+                after(worker.context, list(worker.gradients.values()), list(states.values()))
+            result.append({name: _own_copy(state, worker.context) for name, state in states.items()})
+        return result
+
+    def _update_weight(self, optimizer, name: str, worker: _Worker, version: int, group: range,
+                       guards: List[Any]) -> None:
+        index = self._index(name)
         versions = worker.weights[name]
         old = versions.value(versions.newest)
         if name not in self._optimizer_states:
             self._optimizer_states[name] = optimizer.create_state_multi_precision(index, old)
         oldest = self._runner.oldest_wanted(self._owner[name], version)
+        if self._full is not None:
+            oldest = min(oldest, self._full.needed_from(self._owner[name]))
         in_place = not versions.is_read() and oldest > versions.newest
         new = old if in_place else versions.next_array(oldest)
+        if self._full is not None:
+            guards += self._full.guard(self._owner[name], group, new)
+        if name in self._whole_name and name != self._tiles[self._whole_name[name]][1].tiles[0]:
+            optimizer._index_update_count[index] -= 1  # one update of a parameter, however many tiles it has
         weight_versions.update(optimizer, index, old, new, worker.gradients[name], self._optimizer_states[name])
         if in_place:
             versions.renew()
@@ -541,8 +580,10 @@ class PipelineTrainer:
         for stage, graph in enumerate(graphs):
             for name in graph.parameters:
                 self._owner.setdefault(name, stage)
-        self._names = [name for name in parameters if name in asked]
+        self._names = sorted(parameters)  # as gluon.Trainer counts them
         self._whole_name: Dict[str, str] = {}  # the parameter's, by that of a tile
+        for optimizer in self._optimizers:
+            optimizer.param_dict = {index: parameters[name] for index, name in enumerate(self._names)}
         self._check_tiled(graphs)
         self._optimizer_states: Dict[str, Any] = {}
         self._asked = asked
@@ -561,10 +602,23 @@ class PipelineTrainer:
                     self._add_tiles(stage, worker)
                 self._workers[stage, replica] = worker
                 device += 1
-        for optimizer in self._optimizers:
-            optimizer.param_dict = {index: parameters[self._whole_name.get(name, name)]
-                                    for index, name in enumerate(self._names)}
         self._forget()
+        if self.recoverable and self.schedule not in SYNCHRONOUS:
+            self._full = self._new_full_updates()
+        if self._loaded is not None:
+            rate = self._optimizers[0].lr  # which may have been set since
+            self._apply(self._loaded)
+            for optimizer in self._optimizers:
+                optimizer.lr = rate
+
+    def _new_full_updates(self) -> FullUpdates:
+        stages = range(len(self._replicas))
+        full = FullUpdates([self._workers[stage, 0].context for stage in stages],
+                           self._replicas if self.schedule in PER_MINIBATCH else [1] * len(stages))
+        values = [{name: self._workers[stage, 0].weights[name].value(0) for name in self._asked
+                   if self._owner[name] == stage} for stage in stages]
+        full.start([0] * len(stages), values, [self._copied_states(stage) for stage in stages])
+        return full
 
     def _check_tiled(self, graphs: Sequence[StageGraph]) -> None:
         """Whether the stages that are to be tiled can be."""
@@ -587,9 +641,7 @@ class PipelineTrainer:
                 self._owner[tile], self._whole_name[tile] = stage, name
             if name in self._asked:
                 self._asked.remove(name)
-                self._names.remove(name)
                 self._asked.update(weight.tiles)
-                self._names += weight.tiles
                 self._tiles[name] = stage, weight
 
     # -- draining --------------------------------------------------------------------------------------------------
@@ -599,6 +651,8 @@ class PipelineTrainer:
         if self._workers and self._failure is None:
             with autograd.pause(), mx.engine.bulk(0):
                 self._queue_all(self._runner.drain())
+            if self._full is not None:
+                self._full.drained()
             self._settle()
 
     def _abandon(self) -> None:
@@ -623,20 +677,22 @@ class PipelineTrainer:
         Raises
         ------
         PipelineError
-            When a stage has raised an error. Where the schedule flushes, the network then has the parameters as of the
-            last batch that was complete on all stages. Others update while later batches are under way, so that there
-            is no such state: the network's parameters stay what they were.
+            When a stage has raised an error. The network then has the parameters as of the last update that all stages
+            have completed; where the trainer is not recoverable, what they were.
         """
         failed = self._find_failure()
-        if self._workers and (failed is None or self.schedule in SYNCHRONOUS):
-            with autograd.pause():
+        with autograd.pause():
+            if self._workers and failed is None:
                 self._write_parameters()
+            elif self._workers and self.recoverable:
+                self._write_last_full_update()
         if failed is not None:
             raise PipelineError(f"A stage of the pipeline has failed ({failed}): "
-                                + ("the network has the parameters of the last complete batch; save them and make a "
-                                   "new trainer." if self.schedule in SYNCHRONOUS else
+                                + ("the network has the parameters of the last update that all stages have completed; "
+                                   "save them and make a new trainer." if self.recoverable else
                                    f"with the schedule {self.schedule!r} the weights are lost, so make a new trainer "
-                                   "from the last checkpoint.")) from self._failure
+                                   "from the last checkpoint, with recoverable=True if there is memory for it."
+                                   )) from self._failure
 
     def _find_failure(self) -> Optional[str]:
         """Wait for all that is queued, and say what has failed."""
@@ -655,7 +711,8 @@ class PipelineTrainer:
                 wait()
             except mx.MXNetError as error:
                 found = found or error
-        if found is None and (self._counted is None or int(self._counted.asscalar()) == self._steps):
+        undone = self._full is not None and self._full.failed()
+        if found is None and not undone and (self._counted is None or int(self._counted.asscalar()) == self._steps):
             return None
         if self._failure is None:
             self._failure = found or PipelineError("An error of a stage has been read from a loss.")
@@ -663,15 +720,8 @@ class PipelineTrainer:
         return str(found or "its error has been raised where the loss was read").strip().splitlines()[0]
 
     def _write_parameters(self) -> None:
-        for name in self._asked - self._whole_name.keys():
-            versions = self._workers[self._owner[name], 0].weights[name]
-            self._parameters[name].set_data(versions.value(versions.newest))
-        for name, (stage, weight) in self._tiles.items():
-            held = [self._workers[stage, 0].weights[tile] for tile in weight.tiles]
-            tiles = [versions.value(versions.newest) for versions in held]
-            whole = mx.nd.empty(weight.layout.shape, tiles[0].context, tiles[0].dtype)
-            weight.layout.gather(tiles, whole)
-            self._parameters[name].set_data(whole)
+        held = {name: self._workers[self._owner[name], 0].weights[name] for name in self._asked}
+        self._set_parameters({name: versions.value(versions.newest) for name, versions in held.items()})
         for stage, count in enumerate(self._replicas):
             states = [self._workers[stage, replica].states for replica in range(count)]
             for name, value in states[0].items():
@@ -680,6 +730,30 @@ class PipelineTrainer:
                     for replica in range(count):
                         self._workers[stage, replica].set_state(name, value)
                 self._parameters[name].set_data(value)
+
+    def _set_parameters(self, values: Mapping[str, NDArray]) -> None:
+        """Give the network parameters whose values, or the values of whose tiles, are given."""
+        for name in values.keys() - self._whole_name.keys():
+            self._parameters[name].set_data(values[name])
+        for name, (_, weight) in self._tiles.items():
+            if weight.tiles[0] in values:
+                tiles = [values[tile] for tile in weight.tiles]
+                whole = mx.nd.empty(weight.layout.shape, tiles[0].context, tiles[0].dtype)
+                weight.layout.gather(tiles, whole)
+                self._parameters[name].set_data(whole)
+
+    def _write_last_full_update(self) -> None:
+        if self._full is None:  # all stages update together, or not at all
+            self._write_parameters()
+            return
+        for values, states in zip(*self._full.last()):
+            for array in [*values.values(), *(state for held in states for state in held.values())]:
+                while unread(array) is not None:  # what was to be written later has failed
+                    pass
+            self._set_parameters(values)
+            for name, state in states[0].items():
+                mean = sum(held[name].as_in_context(state.context) for held in states) / len(states)
+                self._parameters[name].set_data(mean)
 
     def save_parameters(self, path: str) -> None:
         """Write the network's parameters as ``net.save_parameters`` does, after :meth:`synchronize`.
@@ -692,19 +766,91 @@ class PipelineTrainer:
         Raises
         ------
         PipelineError
-            As :meth:`synchronize`; where the schedule flushes, the file has been written all the same.
+            As :meth:`synchronize`; where the trainer is recoverable, the file has been written all the same.
         """
         failure = None
         try:
             self.synchronize()
         except PipelineError as error:
-            if self.schedule not in SYNCHRONOUS:
+            if not self.recoverable:
                 raise
             failure = error
         with replaced(path) as temporary:
             self._net.save_parameters(temporary)
         if failure is not None:
             raise failure
+
+    def save_states(self, path: str) -> None:
+        """Drain the pipeline and write the optimizer's states, as ``gluon.Trainer.save_states`` does.
+
+        With the parameters that :meth:`save_parameters` writes, a new trainer continues bit for bit as this one does.
+        ``gluon.Trainer`` loads the file too.
+
+        Parameters
+        ----------
+        path : str
+            Where to; an existing file is replaced when the new one is complete.
+
+        Raises
+        ------
+        PipelineError
+            As :meth:`synchronize`; nothing is written then. Also before the first step.
+        """
+        self.synchronize()
+        if not self._workers:
+            raise PipelineError("The optimizer has no states before the first step: save them after one.")
+        states = {self._index(name): state for name, state in self._optimizer_states.items()
+                  if name not in self._whole_name}
+        for name, (_, weight) in self._tiles.items():
+            if weight.tiles[0] in self._optimizer_states:
+                tiles = [self._optimizer_states[tile] for tile in weight.tiles]
+                states[self._index(name)] = whole_state(tiles, weight.layout, mx.cpu(0))
+        optimizer_files.write(path, states, self._optimizers, self._order_of_names())
+
+    def _order_of_names(self) -> List[int]:
+        return [self._names.index(name) for name in self._parameters]
+
+    def load_states(self, path: str) -> None:
+        """Drain the pipeline and go on with the optimizer, its counts and its states from a file.
+
+        Parameters
+        ----------
+        path : str
+            A file of :meth:`save_states`, with any number of stages, or of ``gluon.Trainer.save_states``.
+
+        Raises
+        ------
+        soybean_mx.pipeline.optimizer_files.StatesError, OSError
+            When it cannot be used.
+        PipelineError
+            As :meth:`synchronize`.
+        """
+        loaded = optimizer_files.Loaded(path)
+        self.synchronize()
+        if self._workers:
+            self._apply(loaded)
+            return
+        self._loaded = loaded
+        self._optimizers = loaded.for_any_stages(len(self._replicas))
+
+    def _apply(self, loaded: optimizer_files.Loaded) -> None:
+        order = self._order_of_names()
+        states = loaded.states_of(order)
+        owned = [sorted({self._index(name) for name in self._asked if self._owner[name] == stage})
+                 for stage in range(len(self._replicas))]
+        dictionary = self._optimizers[0].param_dict
+        self._optimizers = loaded.stages(order, owned)
+        for optimizer in self._optimizers:
+            optimizer.param_dict = dictionary
+        self._optimizer_states = {}
+        for index, state in states.items():
+            name = self._names[index]
+            if name in self._tiles:
+                weight = self._tiles[name][1]
+                self._optimizer_states.update(zip(weight.tiles, cut_state(state, weight.layout, name)))
+            elif name in self._asked:
+                context = self._workers[self._owner[name], 0].context
+                self._optimizer_states[name] = optimizer_files.placed(state, context)
 
     @contextmanager
     def trace(self, path: Optional[str] = None) -> Iterator[Trace]:

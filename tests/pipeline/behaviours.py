@@ -12,6 +12,8 @@ from mxnet import gluon
 from mxnet.gluon import nn
 
 from soybean_mx.pipeline import PipelineTrainer
+from soybean_mx.pipeline.optimizer_files import StatesError
+from soybean_mx.pipeline.partition import operator_names
 from soybean_mx.pipeline.trainer import PipelineError
 from tests.pipeline.parity import BATCH, batches, difference, network
 
@@ -70,6 +72,91 @@ def mid_run():
         trainer.synchronize()
         for a, b in zip(before, net.collect_params().values()):
             assert np.array_equal(a, b.data().asnumpy())
+
+
+def continued():
+    """From the files of a trainer another continues bit for bit, and gluon.Trainer reads and writes such files."""
+    path = sys.argv[2]
+
+    def new(schedule, optimizer, replicas=None):
+        net, shape = network("mlp")
+        net(next(batches(shape))[0])
+        settings = {"learning_rate": 0.05, "wd": 1e-3,
+                    "lr_scheduler": mx.lr_scheduler.FactorScheduler(2, 0.7, base_lr=0.05)}
+        if optimizer == "sgd":
+            settings["momentum"] = 0.9
+        return net, shape, lambda: PipelineTrainer(net, LOSS, optimizer, settings, "cpu:3", schedule,
+                                                   replicas=replicas)
+
+    for schedule, optimizer, replicas in [
+            ("gpipe", "sgd", None), ("flush", "adam", None), ("interleaved", "sgd", None), ("1f1b", "sgd", None),
+            ("1f1b", "nadam", None), ("1f1b", "sgd", [2, 1]), ("1f1b-vertical-sync", "sgd", None),
+            ("2bw", "adam", None)]:
+        net, shape, make = new(schedule, optimizer, replicas)
+        given = list(batches(shape, 8, batch=12))
+        trainer = make()
+        for batch in given[:5]:
+            trainer.step(*batch)
+        trainer.save_parameters(path)
+        trainer.save_states(path + ".states")
+        expected = [trainer.step(*batch).asnumpy() for batch in given[5:]]
+        trainer.synchronize()
+        expected += [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+        again, _, make = new(schedule, optimizer, replicas)
+        again.load_parameters(path)
+        other = make()
+        other.load_states(path + ".states")
+        got = [other.step(*batch).asnumpy() for batch in given[5:]]
+        other.synchronize()
+        got += [parameter.data().asnumpy() for parameter in again.collect_params().values()]
+        assert all(map(np.array_equal, got, expected)), (schedule, optimizer, replicas)
+
+    net, shape, make = new("flush", "adam")
+    given = list(batches(shape, 6))
+    trainer = make()
+    for batch in given[:3]:
+        trainer.step(*batch)
+    trainer.save_parameters(path)
+    trainer.save_states(path + ".states")
+    plain, _, _ = new("flush", "adam")
+    plain.load_parameters(path)
+    # gluon.Trainer goes by the order of the names, here of those of the first network.
+    place = list(net.collect_params()).index
+    one = gluon.Trainer([list(plain.collect_params().values())[place(name)] for name in sorted(net.collect_params())],
+                        "adam")
+    one.load_states(path + ".states")
+    for index, batch in enumerate(given[3:]):
+        if index == 2:
+            one.save_states(path + ".states")
+            plain.save_parameters(path)
+        with mx.autograd.record():
+            loss = LOSS(plain(batch[0]), batch[1])
+        loss.backward()
+        one.step(BATCH)
+        trainer.step(*batch)
+    trainer.synchronize()
+    back, _, make = new("flush", "adam")
+    back.load_parameters(path)
+    last = make()
+    last.load_states(path + ".states")
+    last.step(*given[5])
+    last.synchronize()
+    for a, b, c in zip(*(some.collect_params().values() for some in (net, plain, back))):
+        np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(c.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-6)
+    again, _, _ = new("flush", "sgd")
+    late = PipelineTrainer(again, LOSS, "adam", {"learning_rate": 1.0}, "cpu:2", "flush")
+    last.save_states(path)
+    late.load_states(path)
+    assert late.learning_rate == last.learning_rate != 1.0
+    with open(path, "wb") as file:
+        file.write(b"nothing")
+    try:
+        last.load_states(path)
+    except StatesError as error:
+        assert "holds no states" in str(error)
+    else:
+        raise AssertionError("nonsense was loaded")
 
 
 def uneven_replicas():
@@ -134,16 +221,27 @@ def frozen_parameters():
 
 
 class _Failing(mx.operator.CustomOp):
-    runs = 0
+    runs = {"forward": 0, "backward": 0}
+    fails = ("forward", 7)  # in which pass, counted from 1
+
+    def count(self, kind):
+        self.runs[kind] += 1
+        if self.fails == (kind, self.runs[kind]):
+            raise ValueError("this stage is broken")
 
     def forward(self, is_train, req, in_data, out_data, aux):
-        _Failing.runs += 1
-        if _Failing.runs == 7:
-            raise ValueError("this stage is broken")
+        self.count("forward")
         self.assign(out_data[0], req[0], in_data[0])
 
     def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        self.count("backward")
         self.assign(in_grad[0], req[0], out_grad[0])
+
+
+def broken_in(kind, number):
+    """Let the failing operator fail, from now on, in some pass."""
+    _Failing.fails = (kind, number)
+    _Failing.runs.update(forward=0, backward=0)
 
 
 @mx.operator.register("failing_stage")
@@ -159,8 +257,8 @@ class _FailingBlock(nn.HybridBlock):
 
 def failing_stage(read):
     """A stage raises in its seventh pass: whether the loss is read or not, nothing hangs, and nothing wrong is kept."""
-    for schedule in ("flush", "gpipe", "1f1b", "2bw"):
-        _Failing.runs = 0
+    for schedule in ("flush", "gpipe", "1f1b"):
+        broken_in("forward", 7)
         net = nn.HybridSequential()
         net.add(nn.Dense(4, in_units=3), _FailingBlock(), nn.Dense(4, in_units=4))
         net.initialize(mx.init.Constant(0.1))
@@ -204,6 +302,68 @@ def failing_stage_unread():
 def failing_stage_read():
     """As :func:`failing_stage`, where the loss is read after each step."""
     failing_stage(read=True)
+
+
+def last_full_update():
+    """Whichever stage fails in whichever pass, what is saved is what a run of fewer steps ends with, bit for bit."""
+    path = sys.argv[2]
+
+    def run(schedule, stage, steps, how):
+        mx.random.seed(1)
+        net = nn.HybridSequential()
+        for index in range(3):
+            net.add(nn.Dense(4, in_units=4, activation="tanh"), nn.BatchNorm(in_channels=4))
+            if index == stage:
+                net.add(_FailingBlock())
+        net.initialize(mx.init.Uniform(0.5))
+        names = operator_names(net(mx.sym.var("data")))
+        cuts = [0, *(index + 1 for index, name in enumerate(names) if "batchnorm" in name)]
+        stages = [names[begin:end] for begin, end in zip(cuts, cuts[1:])]
+        custom = [name for name in names if "custom" in name.lower()]  # behind the stage's last layer
+        stages = [[name for name in part if name not in custom] for part in stages]
+        stages[stage] += custom
+        replicas = [2, 1, 1] if how == "replicas" else None
+        trainer = PipelineTrainer(net, gluon.loss.L2Loss(), "sgd", {"learning_rate": 0.1, "momentum": 0.9},
+                                  "cpu:4" if replicas else "cpu:3", schedule, stages, replicas,
+                                  3 if schedule == "2bw" else 1, recoverable=True)
+        random = np.random.RandomState(0)
+        try:
+            for step in range(steps):
+                x, y = (mx.nd.array(random.normal(size=(6, 4))) for _ in range(2))
+                loss = trainer.step(x, y)
+                if how == "read":
+                    loss.asnumpy()
+                elif how == "forgotten" and step % 3 == 2:
+                    mx.nd.waitall()
+        except mx.MXNetError:
+            if how == "forgotten":  # a program that goes on all the same
+                for _ in range(3):
+                    trainer.step(x, y)
+        trainer.save_parameters(path)
+        return [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+
+    for schedule, failing, how in [
+            ("1f1b", "forward", "unread"), ("1f1b", "backward", "unread"), ("1f1b", "forward", "read"),
+            ("1f1b", "backward", "read"), ("1f1b", "backward", "forgotten"), ("1f1b-vertical-sync", "backward", "read"),
+            ("2bw", "forward", "read"), ("2bw", "backward", "unread"), ("1f1b", "backward", "replicas")]:
+        for stage in range(3):
+            number = 16 if schedule == "2bw" else 7  # of the first microbatches of a batch, so of the sixth step
+            broken_in(failing, 0)
+            each = 2 if how == "replicas" else 1
+            expected = {}
+            for steps in range(each, 8, each):
+                expected[steps] = run(schedule, stage, steps, "unread" if how != "replicas" else how)
+            broken_in(failing, number)
+            try:
+                run(schedule, stage, 9, how)
+            except PipelineError as error:
+                assert "all stages have completed" in str(error), error
+            else:
+                raise AssertionError("the failure was not told")
+            saved = mx.nd.load(path)
+            found = [steps for steps, values in expected.items()
+                     if all(np.array_equal(a, b.asnumpy()) for a, b in zip(values, saved.values()))]
+            assert len(found) == 1 and 2 <= found[0] <= 6, (schedule, failing, how, stage, found)
 
 
 def nothing_waits():

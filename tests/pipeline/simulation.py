@@ -1,8 +1,8 @@
 """PipeDream's update rules, simulated on one device in float64, against the trainer, step by step.
 
-Run in a child process: ``python -m tests.pipeline.simulation SCHEDULE STAGES [MICROBATCHES]``. The
+Run in a child process: ``python -m tests.pipeline.simulation SCHEDULE STAGES [MICROBATCHES [REPLICAS]]``. The
 simulation knows nothing of schedules: version t of stage s is made from version t - 1 and a gradient at the versions
-that the rule's formula names.
+that the rule's formula names. With r replicas, it is the mean gradient of the minibatches t*r to t*r + r - 1.
 """
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ def stage_of_layers(stages, layers=6):
     return [layer * stages // layers for layer in range(layers)]
 
 
-def simulate(values, stages, steps, rule):
-    """The losses and the last weights by ``w_s(t+1) = w_s(t) - rate * update(gradient at version rule(s, t))``.
+def simulate(values, stages, steps, rule, replicas):
+    """The losses and the last weights by ``w_s(u+1) = w_s(u) - rate * update(gradient)``.
 
-    ``values`` are the weight and the bias of each layer. Plain numpy holds all versions.
+    The gradient is the mean of those of the minibatches of a round, one for each replica, minibatch t's at version
+    ``rule(s, t)`` of every stage s. ``values`` are the weight and the bias of each layer. Plain numpy holds all
+    versions.
     """
     place = [stage for stage in stage_of_layers(stages) for _ in range(2)]
-    versions = [[value.copy() for value in values]]
+    versions = [[value.copy()] for value in values]
     momenta = [np.zeros_like(value) for value in values]
+    sums = [np.zeros_like(value) for value in values]
     net, shape = network("mlp")
     net.cast("float64")
     net(next(batches(shape, dtype="float64"))[0])
@@ -43,31 +46,40 @@ def simulate(values, stages, steps, rule):
     for step, (data, label) in enumerate(batches(shape, steps, dtype="float64")):
         parameters = list(net.collect_params().values())
         for index, parameter in enumerate(parameters):
-            parameter.set_data(mx.nd.array(versions[rule(place[index], step)][index], dtype="float64"))
+            parameter.set_data(mx.nd.array(versions[index][rule(place[index], step)], dtype="float64"))
         with autograd.record():
             value = loss(net(data), label)
         value.backward()
         losses.append(value.asnumpy())
-        new = []
         for index, parameter in enumerate(parameters):
+            sums[index] += parameter.grad().asnumpy()
+            count = step % replicas[place[index]] + 1
+            if count < replicas[place[index]] and step < steps - 1:
+                continue
             # Weight decay is part of the update, so it is of the newest weights.
-            gradient = parameter.grad().asnumpy() / BATCH + DECAY * versions[step][index]
+            newest = versions[index][-1]
+            gradient = sums[index] / (count * BATCH) + DECAY * newest
             momenta[index] = MOMENTUM * momenta[index] - RATE * gradient
-            new.append(versions[step][index] + momenta[index])
-        versions.append(new)
-    return losses, versions[-1]
+            versions[index].append(newest + momenta[index])
+            sums[index][:] = 0
+    return losses, [made[-1] for made in versions]
 
 
-def rule_of(schedule, stages):
-    """Which version stage s (from 0) of n uses for minibatch t: the formulas of PipeDream and PipeDream-2BW."""
+def rule_of(schedule, stages, replicas):
+    """Which version stage s (from 0) of n uses for minibatch t: the formulas of PipeDream and PipeDream-2BW.
+
+    With replicas, a stage is behind by as many rounds as its devices start with forward passes.
+    """
     if schedule == "1f1b":
-        return lambda stage, step: max(0, step - (stages - 1 - stage))
+        behind = [(sum(replicas[stage:]) - 1) // replicas[stage] for stage in range(stages)]
+        return lambda stage, step: max(0, step // replicas[stage] - behind[stage])
     if schedule == "1f1b-vertical-sync":
-        return lambda stage, step: max(0, step - (stages - 1))
+        behind_all = (sum(replicas) - 1) // replicas[0]
+        return lambda stage, step: max(0, step // replicas[stage] - behind_all)
     return lambda stage, step: max(0, step - 1)
 
 
-def main(schedule, stages, microbatches):
+def main(schedule, stages, microbatches, replicas):
     """Print the largest difference of a loss or a weight, and the versions that were alive."""
     net, shape = network("mlp")
     net.cast("float64")
@@ -78,13 +90,13 @@ def main(schedule, stages, microbatches):
     values = [parameter.data().asnumpy() for parameter in net.collect_params().values()]
     cut = [[operator for name, at in zip(names, layers) if at == stage for operator in operators if name in operator]
            for stage in range(stages)]
-    steps = 12
+    steps = 12 if set(replicas) == {1} else 17  # the last round of replicas is not complete
     trainer = PipelineTrainer(net, gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
-                              {"learning_rate": RATE, "momentum": MOMENTUM, "wd": DECAY}, f"cpu:{stages}", schedule,
-                              cut, microbatches=microbatches)
+                              {"learning_rate": RATE, "momentum": MOMENTUM, "wd": DECAY}, f"cpu:{sum(replicas)}",
+                              schedule, cut, replicas, microbatches)
     got = [trainer.step(data, label).asnumpy() for data, label in batches(shape, steps, dtype="float64")]
     trainer.synchronize()
-    losses, last = simulate(values, stages, steps, rule_of(schedule, stages))
+    losses, last = simulate(values, stages, steps, rule_of(schedule, stages, replicas), replicas)
     ends = [parameter.data().asnumpy() for parameter in net.collect_params().values()]
     print("difference", max(np.abs(a - b).max() for a, b in zip(got + ends, losses + last)))
     print("versions", *trainer.versions_alive())
@@ -92,4 +104,5 @@ def main(schedule, stages, microbatches):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)
+    given = sys.argv[4].split("-") if len(sys.argv) > 4 else [1] * int(sys.argv[2])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None, [int(part) for part in given])

@@ -20,12 +20,26 @@ def test_the_program(tmp_path):
     assert run_child(program + tiled + steps) == "[2, 1] True\n[2, 1] True\n"
 
 
-def test_the_command_smaller(tmp_path):
-    command, = re.findall(r"^    python (\S+) (.*)$", TEXT, re.MULTILINE)
-    arguments = shlex.split(command[1].replace("vgg11", "mlp64").replace("--steps 10", "--steps 2"))
+COMMANDS = dict(re.findall(r"^    python scripts/(\w+)\.py (.*)$", TEXT, re.MULTILINE))
+
+
+def run_smaller(name, *changes, more=()):
+    """Run a command of the page with some of its words exchanged, and more words."""
+    text = COMMANDS.pop(name)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return run_child(str(ROOT / "scripts" / f"{name}.py"), [*shlex.split(text), *map(str, more)])
+
+
+def test_the_commands_smaller(tmp_path):
     trace = tmp_path / "trace.json"
-    printed = run_child(str(ROOT / command[0]), [*arguments, "--trace", str(trace)])
+    printed = run_smaller("bench_pipeline", ("vgg11", "mlp64"), ("--steps 10", "--steps 2"), more=["--trace", trace])
     assert "times the speed of one device" in printed and "bubble" in printed and trace.exists()
+    run_smaller("train_vgg", more=["--width", 0.125, "--num-epochs", 1, "--batches-per-epoch", 3, "--save-dir",
+                                   tmp_path / "logs"])
+    assert (tmp_path / "logs" / "vgg11_bn-0001.params").exists()
+    assert not COMMANDS
 
 
 PLANNER = (ROOT / "docs" / "pipeline.md").read_text()

@@ -60,6 +60,8 @@ def test_nothing_is_done_before_what_it_needs(schedule):
                     assert (FORWARD, stage - 1, key) in done
                 if kind == BACKWARD:
                     assert (FORWARD, stage, key) in done
+                    # No gradient of a round of replicas before the update of the last one.
+                    assert schedule not in PER_MINIBATCH or updates[stage] == number // replicas[stage]
                     assert stage == len(replicas) - 1 or (BACKWARD, stage + 1, key) in done
                 assert (kind, stage, key) not in done
                 done.add((kind, stage, key))

@@ -22,7 +22,9 @@ def test_a_schedule_that_flushes_is_as_one_device(case):
 
 
 @pytest.mark.parametrize("case, versions", [
-    ("1f1b 2", "2 1"), ("1f1b 6", "6 5 4 3 2 1"), ("1f1b-vertical-sync 3", "3 3 3"), ("2bw 4 4", "2 2 2 2")])
+    ("1f1b 2", "2 1"), ("1f1b 6", "6 5 4 3 2 1"), ("1f1b-vertical-sync 3", "3 3 3"), ("2bw 4 4", "2 2 2 2"),
+    ("1f1b 3 1 2-1-1", "2 2 1"), ("1f1b 2 1 4-2", "2 1"), ("1f1b 2 1 2-4", "3 1"),
+    ("1f1b-vertical-sync 2 1 2-2", "3 3")])
 def test_others_follow_their_update_rule(case, versions):
     result = said("simulation", case)
     assert float(result["difference"]) < 1e-13
@@ -30,8 +32,9 @@ def test_others_follow_their_update_rule(case, versions):
 
 
 @pytest.mark.parametrize("name", [
-    "smaller_last_batches", "other_optimizers", "adam_keeps_versions", "mid_run", "uneven_replicas",
-    "tied_weights_asynchronous", "frozen_parameters", "failing_stage_unread", "failing_stage_read", "nothing_waits"])
+    "smaller_last_batches", "other_optimizers", "adam_keeps_versions", "mid_run", "continued", "uneven_replicas",
+    "tied_weights_asynchronous", "frozen_parameters", "failing_stage_unread", "failing_stage_read", "last_full_update",
+    "nothing_waits"])
 def test_behaviour(name, tmp_path):
     result = run_child("tests.pipeline.behaviours", [name, str(tmp_path / "net.params")], timeout=120)
     assert f"done {name}" in result

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 
 # oneDNN computes nothing in double precision, and MXNet says so of every operator.
 os.environ.update(MXNET_MKLDNN_ENABLED="0", MXNET_STORAGE_FALLBACK_LOG_VERBOSE="0")
@@ -53,14 +54,19 @@ def network():
     return net
 
 
-def trained(devices, schedule, optimizer="sgd", settings=None, **options):
-    """Losses and values of all parameters after some batches, and the trainer."""
-    net, rng = network(), np.random.RandomState(0)
-    trainer = PipelineTrainer(net, LOSS, optimizer, settings or SGD, devices, schedule, **options)
-    losses = []
+def batches():
+    """Images and labels of some batches."""
+    rng = np.random.RandomState(0)
     for size in SIZES:
         data, label = rng.normal(size=(size, 3, 8, 8)), rng.randint(0, 10, size)
-        losses.append(trainer.step(mx.nd.array(data, dtype="float64"), mx.nd.array(label, dtype="float64")))
+        yield mx.nd.array(data, dtype="float64"), mx.nd.array(label, dtype="float64")
+
+
+def trained(devices, schedule, optimizer="sgd", settings=None, **options):
+    """Losses and values of all parameters after some batches, and the trainer."""
+    net = network()
+    trainer = PipelineTrainer(net, LOSS, optimizer, settings or SGD, devices, schedule, **options)
+    losses = [trainer.step(*batch) for batch in batches()]
     trainer.synchronize()
     values = [parameter.data().asnumpy() for parameter in net.collect_params().values()]
     return [*(loss.asnumpy() for loss in losses), *values], trainer
@@ -101,6 +107,33 @@ def options():
         difference(("cpu:2", {}), ("cpu:4", {"tiled_over": 2}), "1f1b", "adam", adam),
         difference(("cpu:2", {}), ("cpu:4", {"tiled_over": 2, "tiling": {"strategy": "model"}}), "flush"),
         difference(("cpu:2", {}), ("cpu:6", {"tiled_over": 3, "tiling": {"strategy": "data"}}), "flush", "nag", SGD))
+
+
+def resumed():
+    """A run goes on from its files over other groups of devices, and on single ones."""
+    worst = 0.0
+    for schedule, optimizer, settings in (("1f1b", "sgd", SGD), ("flush", "adam", {"learning_rate": 0.01})):
+        values = {}
+        with tempfile.TemporaryDirectory() as folder:
+            files = os.path.join(folder, "net.params"), os.path.join(folder, "net.states")
+            for name, devices, tiled_over in (("all", "cpu:6", [4, 2]), ("plain", "cpu:2", 1), ("tiled", "cpu:4", 2)):
+                net = network()
+                if name != "all":
+                    net.load_parameters(files[0])
+                trainer = PipelineTrainer(net, LOSS, optimizer, settings, devices, schedule, tiled_over=tiled_over)
+                if name != "all":
+                    trainer.load_states(files[1])
+                for number, batch in enumerate(batches()):
+                    if name == "all" or number >= 3:
+                        trainer.step(*batch)
+                    if name == "all" and number == 2:
+                        trainer.save_parameters(files[0])
+                        trainer.save_states(files[1])
+                trainer.synchronize()
+                values[name] = [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+        for name in ("plain", "tiled"):
+            worst = max(worst, *(float(np.abs(a - b).max()) for a, b in zip(values["all"], values[name])))
+    return worst
 
 
 def refusals():

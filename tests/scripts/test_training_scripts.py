@@ -78,6 +78,27 @@ def test_resumed_run_ends_as_the_uninterrupted_one(optimizer, devices, tmp_path)
     assert_same_parameters(whole / "alexnet-0003.params", resumed / "alexnet-0003.params")
 
 
+@pytest.mark.parametrize("schedule", ["flush", "1f1b"])
+def test_pipeline(schedule, tmp_path):
+    flags = [*SMALL["vgg"], "--num-epochs", 2, "--batches-per-epoch", 3, "--save-frequency", 1, "--parallel",
+             "pipeline", "--schedule", schedule]
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    log = train("vgg", whole, *flags, devices="cpu:2")
+    assert re.search(r"^Accuracy on 360 held-back images: \d+\.\d\d % after 2 epochs", log, re.M)
+    train("vgg", resumed, *flags, "--resume-epoch", 1, "--resume-params", whole / "vgg11_bn-0001.params",
+          "--resume-states", whole / "vgg11_bn-0001.states", devices="cpu:2")
+    assert_same_parameters(whole / "vgg11_bn-0002.params", resumed / "vgg11_bn-0002.params")
+
+
+def test_pipeline_that_flushes_is_as_one_device(tmp_path):
+    flags = ["--num-epochs", 1, "--batches-per-epoch", 4]
+    plain = train("mlp", tmp_path / "plain", *flags)
+    flushed = train("mlp", tmp_path / "flushed", *flags, "--parallel", "pipeline", "--schedule", "flush",
+                    devices="cpu:2")
+    assert losses(flushed) == pytest.approx(losses(plain), rel=1e-5)
+    assert_same_parameters(tmp_path / "plain" / "mlp-0001.params", tmp_path / "flushed" / "mlp-0001.params")
+
+
 def test_parameters_of_another_network_are_refused(tmp_path):
     train("mlp", tmp_path, "--num-epochs", 1, "--batches-per-epoch", 1)
     said = message("--devices", "none", "--width", "0.5", "--resume-params", tmp_path / "mlp-0001.params")
@@ -147,6 +168,10 @@ def test_messages():
     assert "give one of them" in message("--benchmark", "--data-dir", "images")
     assert "--devices none" in message("--mode", "imperative", "--devices", "cpu:2")
     assert "give --devices" in message("--devices", "none", "--strategy", "data")
+    assert "give --devices" in message("--devices", "none", "--parallel", "pipeline")
+    assert "for --parallel tiling" in message("--parallel", "pipeline", "--strategy", "data")
+    assert "for --parallel pipeline" in message("--schedule", "flush")
+    assert "1, for it updates after each" in message("--parallel", "pipeline", "--microbatches", "2")
     assert "give both" in message("--devices", "none", "--resume-states", "a.states")
     assert "There is no file" in message("--devices", "none", "--resume-params", "missing.params")
     assert "There is no folder" in message("--devices", "none", "--data-dir", "missing")

@@ -1,0 +1,190 @@
+"""The last update that all stages have completed, kept while stages update at different times, for when one fails.
+
+A *point* is a version of every stage after the same number of steps. Each update writes its versions elsewhere than
+over those of the newest point that all stages are known to complete first; and it is *stamped* when it is done: an
+engine operation writes to memory of this module, which says afterwards what has happened, whatever became of the
+errors. For MXNet forgets an error once somebody has read it, and what comes later runs, on whatever is in memory. So an
+update is guarded: by an operation that fails unless the update before it, the losses of its own minibatches, and the
+point that it leaves behind are stamped.
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import mxnet as mx
+from mxnet.ndarray import NDArray
+
+from soybean_mx import core
+from soybean_mx.engine_order import Order
+
+Point = Tuple[int, ...]  # the version of each stage
+
+
+class _Stamp(NamedTuple):
+    """Where the time is written when something is done, and what others read to come later."""
+
+    slot: Any  # a ctypes.c_int64
+    token: NDArray
+
+    def after(self, context: mx.Context, arrays: Sequence[NDArray]) -> None:
+        """Queue it behind what writes these arrays, and before who reads them."""
+        Order(context, [], [*arrays, self.token], core.time_stamp(), ctypes.c_void_p(ctypes.addressof(self.slot)))()
+
+
+class _Update(NamedTuple):
+    """One update of a stage, and the values that it makes."""
+
+    stamp: _Stamp
+    values: Dict[str, NDArray]
+    states: List[Dict[str, NDArray]]  # of each replica
+    arguments: List[Any]  # of its guards
+
+
+class FullUpdates:
+    """Keeps what is needed to go back to the last update that all stages have completed.
+
+    Parameters
+    ----------
+    contexts : sequence of mxnet.Context
+        The device of each stage that updates its weights.
+    rounds : sequence of int
+        The number of steps that one update of each stage takes in.
+    """
+
+    def __init__(self, contexts: Sequence[mx.Context], rounds: Sequence[int]):
+        self._contexts, self._rounds = list(contexts), list(rounds)
+        self._updates: Dict[Tuple[int, int], _Update] = {}
+        self._points: List[Point] = []
+        self._losses: Dict[int, _Stamp] = {}
+        self._base: Point = ()
+        self._made: List[int] = []
+        self._taken_in = [-1] * len(rounds)  # the last microbatch
+
+    def start(self, versions: Sequence[int], values: Sequence[Mapping[str, NDArray]],
+              states: Sequence[List[Dict[str, NDArray]]]) -> None:
+        """The values of all stages before the first update."""
+        for stage, version in enumerate(versions):
+            stamp = _Stamp(ctypes.c_int64(1), mx.nd.zeros((1,), ctx=self._contexts[stage]))
+            self._updates[stage, version] = _Update(stamp, dict(values[stage]), states[stage], [])
+        self._base = tuple(versions)
+        self._made = list(versions)
+        self._points = [self._base]
+
+    def drained(self) -> None:
+        """All stages are after the same step again."""
+        self._base = tuple(self._made)
+        self._losses, self._taken_in = {}, [-1] * len(self._rounds)
+        if self._points[-1] != self._base:
+            self._points.append(self._base)
+
+    def loss(self, microbatch: int, loss: NDArray) -> None:
+        """Stamp the loss of a microbatch (counted since all stages were after the same step), before anybody reads it.
+        """
+        stamp = self._losses[microbatch] = _Stamp(ctypes.c_int64(0), mx.nd.zeros((1,), ctx=loss.context))
+        stamp.after(loss.context, [loss])
+
+    def needed_from(self, stage: int) -> int:
+        """The oldest version of a stage that must stay."""
+        return self._points[-1][stage]
+
+    def guard(self, stage: int, microbatches: Sequence[int], target: NDArray) -> List[Any]:
+        """Queue what lets a stage's next version of a parameter be written only if all before it went well.
+
+        Parameters
+        ----------
+        stage : int
+            The stage.
+        microbatches : sequence of int
+            Whose gradients the update takes in.
+        target : NDArray
+            What is to be written.
+
+        Returns
+        -------
+        list
+            What must live until then: for :meth:`made`.
+        """
+        before = [self._updates[stage, self._made[stage]].stamp]
+        before += [self._updates[other, version].stamp for other, version in enumerate(self._points[-1])]
+        before += [self._losses[number] for number in microbatches]
+        addresses = [ctypes.addressof(stamp.slot) for stamp in before]
+        argument = (ctypes.c_int64 * (1 + len(addresses)))(len(addresses), *addresses)
+        tokens = {id(stamp.token): stamp.token for stamp in before}
+        Order(self._contexts[stage], list(tokens.values()), [target], core.stamp_check(),
+              ctypes.c_void_p(ctypes.addressof(argument)))()
+        return [argument, before]
+
+    def made(self, stage: int, version: int, values: Mapping[str, NDArray], states: List[Dict[str, NDArray]],
+             arguments: List[Any], microbatches: Sequence[int]) -> None:
+        """Stamp a stage's update, whose values have been queued.
+
+        Parameters
+        ----------
+        stage, version : int
+            The stage and its new version.
+        values : mapping of str to NDArray
+            Its parameters' arrays, which stay what they are until a later point is complete.
+        states : list of dict of str to NDArray
+            Copies of the auxiliary states, of each device of the stage.
+        arguments : list
+            What :meth:`guard` has returned.
+        microbatches : sequence of int
+            As of :meth:`guard`.
+        """
+        context = self._contexts[stage]
+        update = _Update(_Stamp(ctypes.c_int64(0), mx.nd.zeros((1,), ctx=context)), dict(values), states, arguments)
+        update.stamp.after(context, list(values.values()))
+        self._updates[stage, version] = update
+        self._made[stage] = version
+        self._taken_in[stage] = microbatches[-1]
+        for number in [number for number in self._losses if number <= min(self._taken_in)]:
+            del self._losses[number]
+        self._add_points()
+        self._forget()
+
+    def _add_points(self) -> None:
+        """The steps after which every stage has just updated."""
+        while True:
+            steps = [(version - base) * size for version, base, size in zip(self._points[-1], self._base, self._rounds)]
+            after = steps[0] + 1
+            while any(after % size for size in self._rounds):
+                after += 1
+            point = tuple(base + after // size for base, size in zip(self._base, self._rounds))
+            if any(version > made for version, made in zip(point, self._made)):
+                return
+            self._points.append(point)
+
+    def _is_complete(self, point: Point) -> bool:
+        return all(self._updates[stage, version].stamp.slot.value for stage, version in enumerate(point))
+
+    def _forget(self) -> None:
+        """What no failure can ask for any more; does not wait."""
+        complete = [index for index, point in enumerate(self._points) if self._is_complete(point)]
+        self._points = self._points[complete[-1]:] if complete else self._points
+        oldest = self._points[0]
+        for stage, version in [key for key, update in self._updates.items()
+                               if key[1] < oldest[key[0]] and update.stamp.slot.value]:
+            del self._updates[stage, version]
+
+    def failed(self) -> bool:
+        """Whether something that was queued has not been done; call it when all has ended."""
+        return not all(update.stamp.slot.value for update in self._updates.values())
+
+    def last(self) -> Tuple[List[Dict[str, NDArray]], List[List[Dict[str, NDArray]]]]:
+        """When all has ended: each stage's values, and its devices' states, after the last update of all stages."""
+        point = [point for point in self._points if self._is_complete(point)][-1]
+        updates = [self._updates[stage, version] for stage, version in enumerate(point)]
+        return [update.values for update in updates], [update.states for update in updates]
+
+
+def unread(array: NDArray) -> Optional[mx.MXNetError]:
+    """The error that an array has, which is forgotten then; None where it has none."""
+    try:
+        array.wait_to_read()
+    except mx.MXNetError as error:
+        return error
+    return None
+
+
+__all__ = ["FullUpdates", "unread"]
