@@ -1,6 +1,7 @@
 #include "pipeline/cuts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace soybean {
@@ -54,18 +55,14 @@ class Growth {
   }
 
  private:
-  // Readers of what is held, but for those that need another such reader.
+  // Readers of what is held. What else they need is added with them.
   std::vector<int> available_readers(const LayerSet& set) const {
     std::vector<int> found;
-    LayerSet waiting = none();  // layers that need a reader of what is held, and such readers
     for (int i = 0; i < graph_.size(); ++i) {
       if (set.has(i)) continue;
       const std::vector<int>& sources = graph_.sources(i);
-      const bool later = std::any_of(sources.begin(), sources.end(), [&](int s) { return waiting.has(s); });
-      const bool reads = i == graph_.first_source() ||
-                         std::any_of(sources.begin(), sources.end(), [&](int s) { return set.has(s); });
-      if (later || reads) waiting.insert(i);
-      if (reads && !later) found.push_back(i);
+      const bool reads = std::any_of(sources.begin(), sources.end(), [&](int s) { return set.has(s); });
+      if (reads || i == graph_.first_source()) found.push_back(i);
     }
     return found;
   }
@@ -159,6 +156,30 @@ std::vector<Held> grow(const Growth& growth, size_t width, size_t most) {
   return held;
 }
 
+// Of a chain of cuts, the first, the last and about `most` in between: of those that lie
+// near each other the one that the fewest bytes cross.
+std::vector<Held> thinned(std::vector<Held> chain, const Cut& all, size_t most) {
+  // Where a cut lies, from 0 to 3: by each of what the layers take and hold.
+  const auto position = [&all](const Cut& cut) {
+    const auto part = [](double value, double total) { return total > 0 ? value / total : 0; };
+    return part(cut.seconds, all.seconds) + part(cut.parameters, all.parameters) +
+           part(cut.activations, all.activations);
+  };
+  std::vector<Held> result{chain.front()};
+  double bucket = -1;
+  for (size_t c = 1; c + 1 < chain.size(); ++c) {
+    const double at = std::floor(position(chain[c].cut) / 3 * static_cast<double>(most));
+    if (at != bucket) {
+      result.push_back(std::move(chain[c]));
+    } else if (chain[c].cut.crossing < result.back().cut.crossing) {
+      result.back() = std::move(chain[c]);
+    }
+    bucket = at;
+  }
+  result.push_back(std::move(chain.back()));
+  return result;
+}
+
 }  // namespace
 
 CutSet::CutSet(const LayerGraph& graph, Kind kind, size_t most) {
@@ -168,6 +189,7 @@ CutSet::CutSet(const LayerGraph& graph, Kind kind, size_t most) {
   if (!complete_) {
     const size_t levels = static_cast<size_t>(graph.size()) + 1, width = std::max<size_t>(1, most / levels);
     held = grow(growth, width, width * levels);
+    if (levels > most) held = thinned(std::move(held), growth.measured(growth.all()), most);
   }
   // Layers that no other needs and that do not grow from the first source belong to the end.
   held.back().set = growth.all();

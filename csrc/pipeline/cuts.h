@@ -17,6 +17,10 @@
 // boundary need be dearer than the least of its block, and where compute
 // decides, a chain of cuts gives a slowest stage of at most (total / devices + the
 // slowest layer). A plan's lower bound says how far off it can be at most.
+//
+// Where there are more layers than the bound, of a chain of cuts about as many as the
+// bound are held: of cuts between which there lie less than 3 / bound of all seconds,
+// bytes of weights and of outputs, that which the fewest bytes cross.
 #ifndef SOYBEAN_PIPELINE_CUTS_H_
 #define SOYBEAN_PIPELINE_CUTS_H_
 
@@ -47,7 +51,7 @@ class CutSet {
     kReleased,
   };
 
-  // `most`: the bound on the number of cuts, which the numbers of layers may exceed.
+  // `most`: the bound on the number of cuts, give or take the first and the last.
   CutSet(const LayerGraph& graph, Kind kind, size_t most);
 
   // In ascending order of layers: the first is empty, the last holds all.
