@@ -90,6 +90,7 @@ def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
     parser.add_argument("--devices", default="cpu:2", help="devices of the pipeline")
     parser.add_argument("--schedule", default=["1f1b"], choices=SCHEDULES, nargs="+", help="one or more")
     parser.add_argument("--microbatches", type=int, default=None, help="of a batch (default: the schedule's)")
+    parser.add_argument("--stages", default="measured", choices=("auto", "measured"), help="how they are balanced")
     parser.add_argument("--steps", type=int, default=10, help="steps of each turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns")
     parser.add_argument("--trace", default=None, metavar="FILE", help="write the trace of the last schedule to FILE, "
@@ -101,7 +102,8 @@ def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
     label = mx.nd.random.randint(0, CLASSES, (args.batch_size,), ctx=first).astype("float32")
     trainers = {schedule: PipelineTrainer(
         build(args.model, data, first), gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
-        {"learning_rate": 1e-3, "momentum": 0.9}, args.devices, schedule, microbatches=args.microbatches)
+        {"learning_rate": 1e-3, "momentum": 0.9}, args.devices, schedule, args.stages,
+        microbatches=args.microbatches)
         for schedule in args.schedule}
     contenders = {"one device": one_device(args.model, data, label),
                   **{schedule: partial(trainer.step, data, label) for schedule, trainer in trainers.items()}}

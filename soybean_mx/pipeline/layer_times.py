@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import mxnet as mx
 import numpy as np
 
+from soybean_mx.graph import describe
 from soybean_mx.pipeline.profile import Layer, Profile, ProfileError
 
 Shape = Tuple[int, ...]
@@ -57,7 +58,8 @@ class _Operator(NamedTuple):
 
 
 def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]], dtype: str, repeats: int = 5,
-            progress: Optional[Callable[[int, int], None]] = None) -> MeasuredModel:
+            progress: Optional[Callable[[int, int], None]] = None,
+            context: Optional[mx.Context] = None) -> MeasuredModel:
     """Time every operator of a network.
 
     Parameters
@@ -72,6 +74,8 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
         How often each pass is timed after a first run that is not; the median counts.
     progress : callable, optional
         Called with how many operators are done, and how many there are to measure.
+    context : mxnet.Context, optional
+        The device; a CPU unless given.
 
     Returns
     -------
@@ -94,7 +98,7 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
     for done, (key, operator) in enumerate(wanted.items()):
         if progress is not None:
             progress(done, len(wanted))
-        times[key] = _time(operator, repeats)
+        times[key] = _time(operator, repeats, context or mx.cpu())
     if progress is not None:
         progress(len(wanted), len(wanted))
     layers, edges = [], []
@@ -120,6 +124,52 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
         layers.append(Layer(name, _description(node), measured.forward, measured.backward, size, parameters))
         edges += [(source, name) for source in dict.fromkeys(sources)]
     return MeasuredModel(Profile(tuple(layers), tuple(edges)), len(wanted))
+
+
+def seconds_of_operators(symbol: mx.sym.Symbol, inputs: Mapping[str, Tuple[Shape, Any]],
+                         parameters: Mapping[str, Tuple[Shape, Any]], trained: Set[str],
+                         context: mx.Context) -> Dict[str, float]:
+    """What each operator of a network takes for a minibatch, with the update of its weights by SGD with momentum.
+
+    Parameters
+    ----------
+    symbol : mxnet.symbol.Symbol
+        The network.
+    inputs, parameters : mapping of str to (tuple of int, numpy type)
+        Shape and type of each input, and of each parameter and auxiliary state.
+    trained : set of str
+        The parameters that are trained.
+    context : mxnet.Context
+        The device.
+
+    Returns
+    -------
+    dict of str to float
+        Seconds by the operators' names; medians of three.
+
+    Raises
+    ------
+    ProfileError
+        When an operator cannot be run on its own.
+    """
+    graph = describe(symbol, inputs, parameters, trained, True)
+    shapes = {name: shape for name, (shape, _) in inputs.items()}
+    dtype = next(iter(inputs.values()))[1]
+    profile = measure(graph, shapes, np.dtype(dtype).name, 3, context=context).profile
+    rate = _update_seconds_per_byte(context)
+    return {layer.name: layer.forward_seconds + layer.backward_seconds + rate * layer.parameter_bytes
+            for layer in profile.layers}
+
+
+def _update_seconds_per_byte(context: mx.Context) -> float:
+    weight, gradient, state, new = (mx.nd.ones((1 << 22,), context) for _ in range(4))
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        mx.nd.sgd_mom_update(weight, gradient, state, out=new, lr=0.0, momentum=0.9)
+        new.wait_to_read()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:]) / (4 * weight.size)
 
 
 def _bytes(graph: Mapping[str, Any], name: str) -> float:
@@ -187,9 +237,9 @@ def _alone(operator: _Operator) -> mx.sym.Symbol:
         "attrs": json.loads(mx.sym.var("x").tojson())["attrs"]}))  # the version
 
 
-def _time(operator: _Operator, repeats: int) -> Measurement:
+def _time(operator: _Operator, repeats: int, context: mx.Context) -> Measurement:
     try:
-        executor, heads = _bound(operator, any(operator.gradients))
+        executor, heads = _bound(operator, any(operator.gradients), context)
         forward, backward = [], []
         for _ in range(repeats + 1):  # the first run allocates, and chooses oneDNN's layouts
             start = time.perf_counter()
@@ -211,20 +261,21 @@ def _time(operator: _Operator, repeats: int) -> Measurement:
     return Measurement(statistics.median(forward[1:]), statistics.median(backward[1:]) if heads else 0.0)
 
 
-def _bound(operator: _Operator, training: bool):
+def _bound(operator: _Operator, training: bool, context: mx.Context):
     """An executor of the operator alone, and the gradients of its outputs (none where it has no backward pass)."""
     symbol = _alone(operator)
     names = [f"in{number}" for number in range(len(operator.shapes))]
-    arrays = dict(zip(names, map(_values, operator.shapes, operator.types)))
+    arrays = {name: _values(shape, dtype).as_in_context(context)
+              for name, shape, dtype in zip(names, operator.shapes, operator.types)}
     auxiliary = {name: arrays.pop(name) for name in symbol.list_auxiliary_states()}
     gradients = {name: mx.nd.zeros_like(arrays[name]) for name, wanted in zip(names, operator.gradients)
                  if training and wanted and name in arrays}
     with _quiet():
-        executor = symbol.bind(mx.cpu(), arrays, args_grad=gradients, aux_states=auxiliary,
+        executor = symbol.bind(context, arrays, args_grad=gradients, aux_states=auxiliary,
                                grad_req={name: "write" if name in gradients else "null" for name in arrays})
     heads = []
     if gradients:
-        heads = [mx.nd.ones(output.shape, dtype=output.dtype) for output in executor.forward(is_train=True)]
+        heads = [mx.nd.ones(output.shape, context, output.dtype) for output in executor.forward(is_train=True)]
     mx.nd.waitall()
     return executor, heads
 

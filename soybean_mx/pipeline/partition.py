@@ -7,9 +7,12 @@ there). An auxiliary state is changed by the operator that reads it, so it belon
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
+
+# A number that is moved takes as long as so many multiplications: 4 bytes at 10 GB/s, 50 Gflop/s of a CPU's core.
+PER_NUMBER = 10
 
 Tensor = Tuple[int, int]  # a node's index in the whole graph, and which of its outputs
 
@@ -38,11 +41,9 @@ def operator_names(symbol: mx.sym.Symbol) -> List[str]:
     return [node["name"] for node in json.loads(symbol.tojson())["nodes"] if node["op"] != "null"]
 
 
-def balanced(symbol: mx.sym.Symbol, shapes: Mapping[str, Sequence[int]], count: int) -> List[List[str]]:
-    """Stages of about the same work, by an estimate: consecutive operators in topological order.
-
-    An operator counts its output's elements, and for each matrix or filter among its parameters the multiplications
-    of that with each row of the output. The largest stage is as small as it can be.
+def balanced(symbol: mx.sym.Symbol, shapes: Mapping[str, Sequence[int]], count: int,
+             seconds: Optional[Mapping[str, float]] = None) -> List[List[str]]:
+    """Consecutive operators, in topological order, so that the slowest stage is as fast as it can be.
 
     Parameters
     ----------
@@ -52,6 +53,8 @@ def balanced(symbol: mx.sym.Symbol, shapes: Mapping[str, Sequence[int]], count: 
         Of its inputs.
     count : int
         The number of stages.
+    seconds : mapping of str to float, optional
+        What each operator takes for a minibatch, with the update of its weights; :func:`estimated_costs` unless given.
 
     Returns
     -------
@@ -63,23 +66,45 @@ def balanced(symbol: mx.sym.Symbol, shapes: Mapping[str, Sequence[int]], count: 
     PartitionError
         When there are fewer operators than stages.
     """
+    costs = dict(seconds) if seconds is not None else estimated_costs(symbol, shapes)
+    names = operator_names(symbol)
+    if len(names) < count:
+        raise PartitionError(f"The network has {len(names)} operators and was to be cut into {count} stages: give at "
+                             "most as many stages as operators.")
+    ends = _ends([costs[name] for name in names], count)
+    return [names[start:end] for start, end in zip([0, *ends], ends)]
+
+
+def estimated_costs(symbol: mx.sym.Symbol, shapes: Mapping[str, Sequence[int]]) -> Dict[str, float]:
+    """An estimate of each operator's work for a minibatch, forward and backward and with its weights' update.
+
+    In multiplications: for each matrix or filter among its parameters three times those of that with each row of the
+    output (for the output and both gradients), and :data:`PER_NUMBER` for each time that a number is read or written:
+    4 for one of the output, 8 for one of a parameter.
+
+    Parameters
+    ----------
+    symbol : mxnet.symbol.Symbol
+        The network.
+    shapes : mapping of str to sequence of int
+        Of its inputs.
+
+    Returns
+    -------
+    dict of str to float
+        By the operators' names.
+    """
     nodes = json.loads(symbol.tojson())["nodes"]
     sizes = _shapes(symbol, shapes)
-    names, costs = [], []
+    result = {}
     for node in nodes:
         if node["op"] == "null":
             continue
         out = _size(sizes.get(node["name"] + "_output") or sizes.get(node["name"] + "_output0") or (1,))
         held = [sizes[nodes[source]["name"]] for source, *_ in node["inputs"]
                 if nodes[source]["op"] == "null" and nodes[source]["name"] not in shapes]
-        names.append(node["name"])
-        costs.append(float(out + sum(_size(shape) // max(1, shape[0]) * out for shape in held if len(shape) > 1)))
-    if len(names) < count:
-        raise PartitionError(f"The network has {len(names)} operators and was to be cut into {count} stages: give at "
-                             "most as many stages as operators.")
-    result, ends = [], _ends(costs, count)
-    for start, end in zip([0, *ends], ends):
-        result.append(names[start:end])
+        products = sum(_size(shape) // max(1, shape[0]) * out for shape in held if len(shape) > 1)
+        result[node["name"]] = 3.0 * products + PER_NUMBER * (4 * out + 8 * sum(map(_size, held)))
     return result
 
 

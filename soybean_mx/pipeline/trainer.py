@@ -167,9 +167,10 @@ class PipelineTrainer:
         A device list (``"cpu:2"``), in the order of the stages, those of one stage together.
     schedule : str
         One of :data:`soybean_mx.pipeline.schedule.SCHEDULES`.
-    stages : "auto", int or sequence of sequence of str
+    stages : "auto", "measured", int or sequence of sequence of str
         The operators of each stage, or how many stages of about the same work; "auto": as many as there are devices
-        (or entries of ``replicas``), and two for each device where they are interleaved.
+        (or entries of ``replicas``), and two for each device where they are interleaved. These go by an estimate;
+        "measured": as many, by the time of each operator, which the first step takes on the first device.
     replicas : sequence of int, optional
         The number of devices of each stage; microbatches are dealt to them in turn. 1 each, unless given.
     tiled_over : int or sequence of int
@@ -231,9 +232,10 @@ class PipelineTrainer:
 
     def _checked_replicas(self, devices: int, stages, replicas, tiled_over) -> Tuple[List[int], List[int]]:
         """The replicas of each stage, and the devices of each of a stage's replicas."""
-        count = stages if isinstance(stages, int) else len(stages) if stages != "auto" else None
-        if isinstance(stages, str) and stages != "auto":
-            raise PipelineError(f"The stages are {stages!r}: give \"auto\", a number, or the operators of each stage.")
+        count = stages if isinstance(stages, int) else None if isinstance(stages, str) else len(stages)
+        if isinstance(stages, str) and stages not in ("auto", "measured"):
+            raise PipelineError(f"The stages are {stages!r}: give \"auto\", \"measured\", a number, or the operators "
+                                "of each stage.")
         if self.schedule == "interleaved":
             count = count or 2 * devices
             if count % devices or replicas or tiled_over != 1:
@@ -565,10 +567,15 @@ class PipelineTrainer:
         scores = self._net(*inputs)
         symbol = self._loss(scores, *targets)
         self._inputs = [*names[0], *names[1]]
-        shapes = dict(zip(self._inputs, (array.shape for array in [*data, *label])))
         if isinstance(self._stages, (str, int)):
             inside = scores if isinstance(scores, mx.sym.Symbol) else mx.sym.Group(list(scores))
-            self._stages = balanced(inside, {name: shapes[name] for name in names[0]}, len(self._replicas))
+            types = {name: ((-(-array.shape[0] // self.microbatches), *array.shape[1:]), array.dtype)
+                     for name, array in zip(names[0], data)}
+            seconds = None
+            if self._stages == "measured":
+                seconds = _measured_seconds(inside, types, parameters, self._contexts[0])
+            self._stages = balanced(inside, {name: shape for name, (shape, _) in types.items()}, len(self._replicas),
+                                    seconds)
         graphs = partition(symbol, self._stages, self._inputs)
         self._producer = {tensor: stage for stage, graph in enumerate(graphs) for tensor in graph.outputs}
         self._parameters = parameters
@@ -916,6 +923,16 @@ class PipelineTrainer:
 def _listed(arrays: Arrays) -> List[NDArray]:
     arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
     return [legacy(array) if isinstance(array, NDArray) else mx.nd.array(array) for array in arrays]
+
+
+def _measured_seconds(symbol: mx.sym.Symbol, inputs: Types, parameters: Dict[str, gluon.Parameter],
+                      context: mx.Context) -> Dict[str, float]:
+    from soybean_mx.pipeline.layer_times import seconds_of_operators  # which few trainers need
+
+    held = {name: (parameters[name].shape, parameters[name].dtype) for name in symbol.list_inputs()
+            if name not in inputs}
+    trained = {name for name in held if parameters[name].grad_req != "null"}
+    return seconds_of_operators(symbol, inputs, held, trained, context)
 
 
 def _checked_tiling(options: Dict[str, Any]) -> Dict[str, Any]:
