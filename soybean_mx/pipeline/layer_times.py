@@ -59,7 +59,8 @@ class _Operator(NamedTuple):
 
 def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]], dtype: str, repeats: int = 5,
             progress: Optional[Callable[[int, int], None]] = None,
-            context: Optional[mx.Context] = None) -> MeasuredModel:
+            context: Optional[mx.Context] = None,
+            counts: Callable[[Sequence[float]], float] = statistics.median) -> MeasuredModel:
     """Time every operator of a network.
 
     Parameters
@@ -71,11 +72,13 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
     dtype : str
         Of the inputs.
     repeats : int
-        How often each pass is timed after a first run that is not; the median counts.
+        How often each pass is timed after a first run that is not.
     progress : callable, optional
         Called with how many operators are done, and how many there are to measure.
     context : mxnet.Context, optional
         The device; a CPU unless given.
+    counts : callable
+        Which of the times counts.
 
     Returns
     -------
@@ -98,7 +101,7 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
     for done, (key, operator) in enumerate(wanted.items()):
         if progress is not None:
             progress(done, len(wanted))
-        times[key] = _time(operator, repeats, context or mx.cpu())
+        times[key] = _time(operator, repeats, context or mx.cpu(), counts)
     if progress is not None:
         progress(len(wanted), len(wanted))
     layers, edges = [], []
@@ -145,7 +148,7 @@ def seconds_of_operators(symbol: mx.sym.Symbol, inputs: Mapping[str, Tuple[Shape
     Returns
     -------
     dict of str to float
-        Seconds by the operators' names; medians of three.
+        Seconds by the operators' names; the least of five, for stages of a busy machine are to be balanced too.
 
     Raises
     ------
@@ -155,7 +158,7 @@ def seconds_of_operators(symbol: mx.sym.Symbol, inputs: Mapping[str, Tuple[Shape
     graph = describe(symbol, inputs, parameters, trained, True)
     shapes = {name: shape for name, (shape, _) in inputs.items()}
     dtype = next(iter(inputs.values()))[1]
-    profile = measure(graph, shapes, np.dtype(dtype).name, 3, context=context).profile
+    profile = measure(graph, shapes, np.dtype(dtype).name, 5, context=context, counts=min).profile
     rate = _update_seconds_per_byte(context)
     return {layer.name: layer.forward_seconds + layer.backward_seconds + rate * layer.parameter_bytes
             for layer in profile.layers}
@@ -169,7 +172,7 @@ def _update_seconds_per_byte(context: mx.Context) -> float:
         mx.nd.sgd_mom_update(weight, gradient, state, out=new, lr=0.0, momentum=0.9)
         new.wait_to_read()
         times.append(time.perf_counter() - start)
-    return statistics.median(times[1:]) / (4 * weight.size)
+    return min(times[1:]) / (4 * weight.size)
 
 
 def _bytes(graph: Mapping[str, Any], name: str) -> float:
@@ -237,7 +240,8 @@ def _alone(operator: _Operator) -> mx.sym.Symbol:
         "attrs": json.loads(mx.sym.var("x").tojson())["attrs"]}))  # the version
 
 
-def _time(operator: _Operator, repeats: int, context: mx.Context) -> Measurement:
+def _time(operator: _Operator, repeats: int, context: mx.Context,
+          counts: Callable[[Sequence[float]], float]) -> Measurement:
     try:
         executor, heads = _bound(operator, any(operator.gradients), context)
         forward, backward = [], []
@@ -258,7 +262,7 @@ def _time(operator: _Operator, repeats: int, context: mx.Context) -> Measurement
         reason = next((line for line in reversed(said) if line), type(error).__name__)
         raise ProfileError(f"The operator {operator.node['name']} ({operator.node['op']}) cannot be run on its own "
                            f"({reason}): profile a model without it.") from None
-    return Measurement(statistics.median(forward[1:]), statistics.median(backward[1:]) if heads else 0.0)
+    return Measurement(counts(forward[1:]), counts(backward[1:]) if heads else 0.0)
 
 
 def _bound(operator: _Operator, training: bool, context: mx.Context):
