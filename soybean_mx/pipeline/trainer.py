@@ -8,6 +8,7 @@ schedule's order, and so to the schedule's memory.
 from __future__ import annotations
 
 import copy
+import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -18,7 +19,7 @@ from mxnet.ndarray import CachedOp, NDArray
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.engine_order import after
 from soybean_mx.files import replaced
-from soybean_mx.graph import weights_beside_trained_biases
+from soybean_mx.graph import is_random, weights_beside_trained_biases
 from soybean_mx.pipeline import optimizer_files, weight_versions
 from soybean_mx.pipeline.full_updates import FullUpdates, unread
 from soybean_mx.pipeline.partition import StageGraph, Tensor, balanced, partition
@@ -32,6 +33,7 @@ from soybean_mx.pipeline.schedule import (
     Runner,
     ScheduleError,
     checked,
+    in_flight,
 )
 from soybean_mx.pipeline.trace import Mark, Trace
 from soybean_mx.regions import legacy
@@ -49,6 +51,15 @@ class _Pass(NamedTuple):
     outputs: List[NDArray]
     received: Dict[Tensor, NDArray]  # the gradients of what came from other stages, to be
     versions: Dict[str, int]
+    again: Optional["_Inputs"] = None  # where nothing else is kept
+
+
+class _Inputs(NamedTuple):
+    """What a pass is run again from: its inputs, what came from other stages, and the gradients of that, to be."""
+
+    given: Dict[str, NDArray]
+    received: Dict[str, NDArray]
+    gradients: Dict[str, NDArray]
 
 
 class _Worker:
@@ -71,6 +82,7 @@ class _Worker:
         self.order = graph.symbol.list_inputs()
         self.held: Dict[int, _Pass] = {}
         self.most_held = 0
+        self.recomputes = False
 
 
 class _Order:
@@ -126,6 +138,9 @@ class PipelineTrainer:
     microbatches : int, optional
         Into how many a batch is cut; by default twice the number of stages, and 1 for ``1f1b``, where each batch is a
         minibatch of its own.
+    recompute : bool
+        Whether stages keep of a pass only its inputs, its outputs and the version of its weights, and run it again
+        before its backward pass. Stages that hold one pass at a time, or draw random numbers, do not.
     recoverable : bool, optional
         Whether the parameters of the last update that all stages have completed can be saved after one has failed. With
         ``1f1b`` that costs as many versions on each stage as there are stages, and is off; with others it costs
@@ -141,7 +156,7 @@ class PipelineTrainer:
                  optimizer_params: Optional[Dict[str, Any]] = None, devices: Any = None, schedule: str = "1f1b",
                  stages: Union[str, int, Sequence[Sequence[str]]] = "auto",
                  replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None,
-                 recoverable: Optional[bool] = None):
+                 recoverable: Optional[bool] = None, recompute: bool = False):
         self._net, self._loss = net, loss
         self._contexts = device_contexts(devices)
         self.schedule = checked(schedule)
@@ -157,6 +172,7 @@ class PipelineTrainer:
             raise ScheduleError(f"recoverable=False was given with the schedule {schedule!r}, which always is: leave "
                                 "it out.")
         self.recoverable = schedule != "1f1b" if recoverable is None else recoverable
+        self.recompute = recompute
         self._full: Optional[FullUpdates] = None
         on = len(self._contexts) if schedule == "interleaved" else None
         self._runner = Runner(schedule, self._replicas, on)
@@ -342,18 +358,18 @@ class PipelineTrainer:
         order.before([*given.values(), *received.values()])
         versions = {name: self._version(stage, name, version, worker) for name in graph.parameters}
         weights = {name: worker.weights[name].take(versions[name]) for name in graph.parameters}
-        self._mark(worker, stage, number, weights, received, gradients)
-        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
-        # what other passes that are under way need when the first of them has gone back.
-        unmarked = {name: array.detach() for name, array in {**weights, **worker.states}.items()
-                    if name not in worker.gradients}
-        arrays = {**given, **received, **weights, **unmarked}
-        with autograd.record():
-            outputs = worker.run(*(arrays[name] for name in worker.order))
-        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        inputs = _Inputs(given, received, gradients)
+        if worker.recomputes:
+            # On copies of the states: the pass that is recorded moves them.
+            states = {name: _own_copy(state, worker.context) for name, state in worker.states.items()}
+            arrays = {**given, **received, **weights, **states}
+            with autograd.pause(train_mode=True):
+                outputs = _listed(worker.run(*(arrays[name].detach() for name in worker.order)))
+        else:
+            outputs = self._recorded(worker, stage, number, weights, inputs)
         order.done(outputs)
         worker.held[number] = _Pass(outputs, {graph.received[name]: array for name, array in gradients.items()},
-                                    versions)
+                                    versions, inputs if worker.recomputes else None)
         worker.most_held = max(worker.most_held, len(worker.held))
         self._sent[stage, number] = dict(zip(graph.outputs, outputs))
         if stage == len(self._replicas) - 1:
@@ -361,6 +377,26 @@ class PipelineTrainer:
             if self._full is not None:
                 self._full.loss(number, self._losses[number])
             del self._given[number]
+
+    def _recorded(self, worker: _Worker, stage: int, number: int, weights: Dict[str, NDArray],
+                  inputs: _Inputs) -> List[NDArray]:
+        """Run a forward pass that a backward pass can follow."""
+        self._mark(worker, stage, number, weights, inputs.received, inputs.gradients)
+        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
+        # what other passes that are under way need when the first of them has gone back.
+        unmarked = {name: array.detach() for name, array in {**weights, **worker.states}.items()
+                    if name not in worker.gradients}
+        arrays = {**inputs.given, **inputs.received, **weights, **unmarked}
+        with autograd.record():
+            return _listed(worker.run(*(arrays[name] for name in worker.order)))
+
+    def _run_again(self, worker: _Worker, stage: int, number: int, held: _Pass, heads: Sequence[NDArray]) -> _Pass:
+        """Run a forward pass again, when its backward pass can follow at once."""
+        inputs = [*held.again.given.values(), *held.again.received.values()]
+        if inputs:
+            after(worker.context, heads, inputs)
+        weights = {name: worker.weights[name].value(version) for name, version in held.versions.items()}
+        return held._replace(outputs=self._recorded(worker, stage, number, weights, held.again))
 
     def _version(self, stage: int, name: str, version: int, worker: _Worker) -> int:
         """A weight that another stage owns has that one's versions."""
@@ -400,6 +436,8 @@ class PipelineTrainer:
                 total = total + part
             heads.append(total)
         order.before(heads)
+        if held.again is not None:
+            held = self._run_again(worker, stage, number, held, heads)
         if worker.gradients or held.received:
             autograd.backward(held.outputs, heads)
         written = [*held.received.values(), *worker.gradients.values()]
@@ -520,6 +558,8 @@ class PipelineTrainer:
                 context = self._contexts[device % len(self._contexts)]
                 self._workers[stage, replica] = _Worker(graph, context, parameters, computed)
                 device += 1
+        if self.recompute:
+            self._choose_recomputed(graphs)
         self._asked = asked
         self._forget()
         if self.recoverable and self.schedule not in SYNCHRONOUS:
@@ -529,6 +569,20 @@ class PipelineTrainer:
             self._apply(self._loaded)
             for optimizer in self._optimizers:
                 optimizer.lr = rate
+
+    def _choose_recomputed(self, graphs: Sequence[StageGraph]) -> None:
+        """Which stages run their passes again: those that hold several, and would draw the same numbers."""
+        for stage, graph in enumerate(graphs):
+            held = 2 if self.schedule == "interleaved" else in_flight(
+                self.schedule, self._replicas, stage, 2 * len(self._contexts) if self.schedule in PER_MINIBATCH
+                else self.microbatches)
+            draws = is_random(graph.symbol.tojson(), training=True)
+            if held > 1 and draws:
+                warnings.warn(f"Stage {stage} draws random numbers (Dropout, for one), which cannot be drawn again, so "
+                              "it keeps its activations: with recompute=True put such operators into a stage of their "
+                              "own, or into the last one.", RuntimeWarning, stacklevel=4)
+            for replica in range(self._replicas[stage]):
+                self._workers[stage, replica].recomputes = held > 1 and not draws
 
     def _new_full_updates(self) -> FullUpdates:
         stages = range(len(self._replicas))
@@ -793,6 +847,7 @@ class PipelineTrainer:
 
 
 def _listed(arrays: Arrays) -> List[NDArray]:
+    """A list of legacy arrays, of whatever a caller gave or an operator returned."""
     arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
     return [legacy(array) if isinstance(array, NDArray) else mx.nd.array(array) for array in arrays]
 
