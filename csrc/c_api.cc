@@ -11,6 +11,7 @@
 #include "lower/local_fills.h"
 #include "lower/lower.h"
 #include "lower/write_out.h"
+#include "pipeline/stages.h"
 #include "rules/rule_json.h"
 #include "search/report.h"
 
@@ -201,4 +202,12 @@ void SoybeanStampTime(void* /*run_context*/, void* slot) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   *static_cast<int64_t*>(slot) =
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+int SoybeanStages(const char* profile, const char* options, char** out) {
+  return guarded(out, [&] {
+    return soybean::stages_json(soybean::Json::parse(text_argument(profile, "the profile")),
+                                soybean::Json::parse(text_argument(options, "the options")))
+        .text();
+  });
 }

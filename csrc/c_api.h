@@ -42,6 +42,9 @@ SOYBEAN_API void SoybeanStampTime(void* run_context, void* slot);
  * where one is 0, which the engine takes as the error of the operation: what it writes is not computed. */
 SOYBEAN_API void SoybeanRequireStamps(void* run_context, void* slots);
 
+/* The stages of a pipeline for a profile of layers. */
+SOYBEAN_API int SoybeanStages(const char* profile, const char* options, char** out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,7 @@ devices. A line of the output for each list of devices that begins with ``row:``
 """
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -398,7 +399,10 @@ def serial_run(sample: SampleModel, inputs: Sequence[mx.nd.NDArray], dtype: str,
     begun = {name: parameter.data().asnumpy() for name, parameter in parameters_of(net).items()}
     if not sample.imperative:
         net.hybridize()
-    return train(net, inputs, learning_rate), begun
+    run = train(net, inputs, learning_rate)
+    del net
+    gc.collect()  # Gluon's blocks refer to themselves, and a large one's arrays would stay beside the next one's
+    return run, begun
 
 
 if __name__ == "__main__":

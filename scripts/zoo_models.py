@@ -48,6 +48,11 @@ def images_with_boxes(rng: np.random.RandomState, shape: Tuple[int, ...]) -> Lis
     return [*images(rng, shape), mx.nd.array(boxes), mx.nd.array(classes)]
 
 
+def distinct_images_with_boxes(rng: np.random.RandomState, shape: Tuple[int, ...]) -> List[mx.nd.NDArray]:
+    """As :func:`images_with_boxes`, of :func:`distinct_images`."""
+    return [*distinct_images(rng, shape), *images_with_boxes(rng, shape)[1:]]
+
+
 def images_with_grids(classes: int, rng: np.random.RandomState, shape: Tuple[int, ...]) -> List[mx.nd.NDArray]:
     """Images, the objects' corners and YOLO's targets: object or not, centre, scale, weight and class of every anchor.
 
@@ -96,6 +101,8 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^custom_mask_rcnn", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2, "float32"),
     Family(r"rcnn.*syncbn_mobilenet", (3, 128, 128), {}, images_with_boxes, 1),
     Family(r"^custom_.*rcnn|rcnn.*custom", (3, 128, 128), {**_RCNN, **_CLASSES}, images_with_boxes, 2),
+    # It normalises over the samples alone.
+    Family(r"rcnn.*resnest", (3, 128, 128), {"per_device_batch_size": BATCH}, distinct_images_with_boxes),
     Family(r"rcnn", (3, 128, 128), _RCNN, images_with_boxes, 2),
     Family(r"^yolo3.*custom", (3, 64, 64), _CLASSES, partial(images_with_grids, 2)),
     Family(r"^yolo3.*coco", (3, 64, 64), {}, partial(images_with_grids, 80)),
@@ -114,7 +121,7 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"cifar", (3, 32, 32)),
     Family(r"^i3d_inceptionv3", (3, 8, 128, 128), {}, images, 2),
     Family(r"^c3d", (3, 16, 112, 112), {}, images, 1),
-    Family(r"^p3d", (3, 8, 64, 64), {}, images, 2),
+    Family(r"^p3d", (3, 16, 64, 64), {}, images, 2),
     Family(r"^i3d.*custom|^slowfast.*custom", (3, 36, 32, 32), {"nclass": 10}),
     Family(r"_v1b_custom", (3, 48, 48), {"nclass": 10, "use_kinetics_pretrain": False}),
     Family(r"^(r2plus1d|i3d)", (3, 16, 32, 32)),
@@ -187,6 +194,10 @@ def _gluoncv(name: str, **options: Any) -> mx.gluon.Block:
     raise failure
 
 
+# A block's four BatchNorms, its residual branch's last among them, where a detection model has made one symbol of it.
+_NUMBERED_GAMMA = re.compile(r"resnest_layers\d+_\w*batchnorm(\d+)_gamma$")
+
+
 def let_branches_begin_small(net: mx.gluon.Block) -> None:
     """Let each residual block begin near the identity, by the factor of its last BatchNorm.
 
@@ -194,7 +205,8 @@ def let_branches_begin_small(net: mx.gluon.Block) -> None:
     to 1e-3 of a gradient on one device, in float64; begun so, to 1e-10.
     """
     for name, parameter in net._collect_params_with_prefix().items():
-        if name.endswith("bn3.gamma"):
+        numbered = _NUMBERED_GAMMA.search(name)
+        if name.endswith("bn3.gamma") or numbered and int(numbered[1]) % 4 == 3:
             parameter.init = mx.init.Constant(SMALL_BRANCH)
 
 

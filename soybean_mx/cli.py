@@ -10,6 +10,7 @@ from typing import List, Optional
 import soybean_mx
 from soybean_mx import operators_command, plan_command, startup, topology_command
 from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
+from soybean_mx.pipeline import profile_command, stages_command
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -69,4 +70,5 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = (_add_run, plan_command.add, topology_command.add, operators_command.add)
+_COMMANDS = (_add_run, plan_command.add, topology_command.add, operators_command.add, profile_command.add,
+             stages_command.add)

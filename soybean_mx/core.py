@@ -33,6 +33,7 @@ def _library() -> ctypes.CDLL:
     library.SoybeanLower.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, text_out]
     library.SoybeanSpace.argtypes = [ctypes.c_char_p, ctypes.c_char_p, text_out]
     library.SoybeanRules.argtypes = [ctypes.c_char_p, text_out]
+    library.SoybeanStages.argtypes = [ctypes.c_char_p, ctypes.c_char_p, text_out]
     if library.SoybeanVersion() != _VERSION:
         raise ImportError(f"{path} has interface version {library.SoybeanVersion()}, but this "
                           f"package needs {_VERSION}: build it again with `make build`.")
@@ -136,3 +137,24 @@ def stamp_check() -> ctypes.c_void_p:
         :func:`time_stamp` should have written.
     """
     return ctypes.cast(_library().SoybeanRequireStamps, ctypes.c_void_p)
+
+
+def stages(profile: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:
+    """Search for the stages of a pipeline.
+
+    Parameters
+    ----------
+    profile, options : dict
+        As docs/interface.md specifies: the layers with their times and sizes, and the devices.
+
+    Returns
+    -------
+    dict
+        The stages, what they take and hold, and what data parallelism takes. Seconds and bytes.
+
+    Raises
+    ------
+    PlanError
+        When the profile or an option is invalid, or no pipeline fits into the memory limit.
+    """
+    return _call(_library().SoybeanStages, profile, options)

@@ -92,13 +92,21 @@ def _load(arguments: argparse.Namespace) -> Tuple[Any, Optional[str]]:
     from soybean_mx import model_loading  # imports MXNet
 
     try:
-        return model_loading.load(arguments.model, arguments.batch_size, _input_shapes(arguments.input_shape),
+        return model_loading.load(arguments.model, arguments.batch_size, parse_input_shapes(arguments.input_shape),
                                   arguments.dtype, arguments.classes, arguments.input_gradients), None
     except model_loading.ModelError as error:
         return None, str(error)
 
 
-def _input_shapes(texts: Iterable[str]) -> Union[None, Tuple[Tuple[int, ...], ...], Dict[str, Tuple[int, ...]]]:
+def parse_input_shapes(
+        texts: Iterable[str]) -> Union[None, Tuple[Tuple[int, ...], ...], Dict[str, Tuple[int, ...]]]:
+    """The shapes of ``--input-shape``, in their order or by name; None for none.
+
+    Raises
+    ------
+    ArgumentError
+        When one is no list of numbers, or some are named and others not.
+    """
     parsed = []
     for text in texts:
         name, _, numbers = text.rpartition("=")

@@ -94,7 +94,7 @@ class _TiledStates:
         if held is not None:
             self.to_updater(trainer, index)
         if index in updater.states:
-            states = _cut(updater.states.pop(index), layout, parameter)
+            states = cut_state(updater.states.pop(index), layout, parameter.name)
             updater.states_synced.pop(index, None)
         else:
             create = trainer._optimizer.create_state_multi_precision
@@ -106,7 +106,7 @@ class _TiledStates:
         """Turn a parameter's states into MXNet's whole one."""
         layout, states = self._held.pop(index)
         updater = trainer._updaters[0]
-        updater.states[index] = _whole(states, layout, trainer._contexts[0])
+        updater.states[index] = whole_state(states, layout, trainer._contexts[0])
         updater.states_synced[index] = False
 
     def held(self, index: int) -> List[Any]:
@@ -115,7 +115,7 @@ class _TiledStates:
 
     def whole(self, context: mx.Context) -> Dict[int, Any]:
         """MXNet's whole states of all parameters held here."""
-        return {index: _whole(states, layout, context) for index, (layout, states) in self._held.items()}
+        return {index: whole_state(states, layout, context) for index, (layout, states) in self._held.items()}
 
     def indices(self) -> List[int]:
         """The indices of the parameters held here."""
@@ -153,7 +153,7 @@ def _arrays(state: Any) -> List[NDArray]:
     return [array for part in state for array in _arrays(part)] if isinstance(state, (list, tuple)) else []
 
 
-def _cut(state: Any, layout: Layout, parameter: TiledParameter) -> List[Any]:
+def cut_state(state: Any, layout: Layout, name: str) -> List[Any]:
     """A whole state as one state per tile: arrays of the parameter's shape are cut, everything else is repeated."""
     if isinstance(state, NDArray):
         state = legacy(state)
@@ -161,17 +161,17 @@ def _cut(state: Any, layout: Layout, parameter: TiledParameter) -> List[Any]:
             return layout.cut(state)
         if state.size == 1:
             return [state.copyto(layout.context(position)) for position in range(len(layout.places))]
-        raise TrainerError(f"The optimizer's state of parameter {parameter.name} has the shape {state.shape}, but only "
+        raise TrainerError(f"The optimizer's state of parameter {name} has the shape {state.shape}, but only "
                            f"states of the parameter's shape {layout.shape} can be cut into tiles: set elementwise = "
                            "False on the optimizer, or load a file that fits the model.")
     if isinstance(state, (tuple, list)):
-        parts = [_cut(item, layout, parameter) for item in state]
+        parts = [cut_state(item, layout, name) for item in state]
         return [type(state)(items) for items in zip(*parts)] if parts else [state] * len(layout.places)
     return [state] * len(layout.places)
 
 
-def _whole(states: Sequence[Any], layout: Layout, context: mx.Context) -> Any:
-    """The opposite of :func:`_cut`."""
+def whole_state(states: Sequence[Any], layout: Layout, context: mx.Context) -> Any:
+    """The opposite of :func:`cut_state`."""
     first = states[0]
     if isinstance(first, NDArray):
         if all(state.shape == region.shape for state, region in zip(states, layout.regions)):
@@ -180,7 +180,7 @@ def _whole(states: Sequence[Any], layout: Layout, context: mx.Context) -> Any:
             return whole
         return first.as_in_context(context)
     if isinstance(first, (tuple, list)):
-        return type(first)(_whole(items, layout, context) for items in zip(*states))
+        return type(first)(whole_state(items, layout, context) for items in zip(*states))
     return first
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 from mxnet import autograd, gluon
@@ -35,10 +35,15 @@ from soybean_mx.pipeline.schedule import (
     checked,
     in_flight,
 )
+from soybean_mx.pipeline.tiled_stage import TiledPass, TiledStage, TiledWeight, Types
 from soybean_mx.pipeline.trace import Mark, Trace
 from soybean_mx.regions import legacy
+from soybean_mx.trainer import cut_state, is_elementwise, whole_state
 
 Arrays = Union[NDArray, Sequence[NDArray]]
+
+
+TILING_OPTIONS = ("strategy", "batch_norm", "pins")
 
 
 class PipelineError(RuntimeError):
@@ -49,17 +54,16 @@ class _Pass(NamedTuple):
     """What a forward pass leaves for the backward pass."""
 
     outputs: List[NDArray]
-    received: Dict[Tensor, NDArray]  # the gradients of what came from other stages, to be
+    gradients: Dict[str, NDArray]  # of what came from other stages, to be
     versions: Dict[str, int]
-    again: Optional["_Inputs"] = None  # where nothing else is kept
+    run: Union[TiledPass, "_Again", None]  # of a stage that is tiled, or that runs its passes again
 
 
-class _Inputs(NamedTuple):
-    """What a pass is run again from: its inputs, what came from other stages, and the gradients of that, to be."""
+class _Again(NamedTuple):
+    """What a pass is run again from: its inputs, and whether gradients begin anew with it."""
 
-    given: Dict[str, NDArray]
-    received: Dict[str, NDArray]
-    gradients: Dict[str, NDArray]
+    arrays: Dict[str, NDArray]
+    first: bool
 
 
 class _Worker:
@@ -83,6 +87,66 @@ class _Worker:
         self.held: Dict[int, _Pass] = {}
         self.most_held = 0
         self.recomputes = False
+
+    def forward(self, arrays: Dict[str, NDArray], weights: Dict[str, NDArray], gradients: Dict[str, NDArray],
+                first: bool) -> Tuple[List[NDArray], Optional[_Again]]:
+        """Queue a forward pass; `first` is whether gradients begin anew with it. The outputs are on the tape, unless
+        the pass is to be run again."""
+        if not self.recomputes:
+            return self._recorded(arrays, weights, gradients, first), None
+        # On copies of the states: the pass that is recorded moves them.
+        states = {name: _own_copy(state, self.context) for name, state in self.states.items()}
+        given = {**arrays, **weights, **states}
+        with autograd.pause(train_mode=True):
+            outputs = _listed(self.run(*(given[name].detach() for name in self.order)))
+        return outputs, _Again(arrays, first)
+
+    def _recorded(self, arrays: Dict[str, NDArray], weights: Dict[str, NDArray], gradients: Dict[str, NDArray],
+                  first: bool) -> List[NDArray]:
+        trained = list(self.gradients)
+        variables = [weights[name] for name in trained] + [arrays[name] for name in gradients]
+        buffers = [self.gradients[name] for name in trained] + list(gradients.values())
+        if variables:
+            kinds = ["write" if first else "add"] * len(trained) + ["write"] * len(gradients)
+            autograd.mark_variables(variables, buffers, kinds)
+        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
+        # what other passes that are under way need when the first of them has gone back.
+        unmarked = {name: array.detach() for name, array in {**weights, **self.states}.items()
+                    if name not in self.gradients}
+        arrays = {**arrays, **weights, **unmarked}
+        with autograd.record():
+            return _listed(self.run(*(arrays[name] for name in self.order)))
+
+    def backward(self, held: _Pass, heads: List[NDArray]) -> None:
+        """Queue the backward pass; behind its forward pass once more, where nothing of that is kept."""
+        outputs = held.outputs
+        if held.run is not None:
+            if held.run.arrays:
+                after(self.context, heads, list(held.run.arrays.values()))
+            weights = {name: self.weights[name].value(version) for name, version in held.versions.items()}
+            outputs = self._recorded(held.run.arrays, weights, held.gradients, held.run.first)
+        if self.gradients or held.gradients:
+            autograd.backward(outputs, heads)
+
+    def set_state(self, name: str, value: NDArray) -> None:
+        """Give an auxiliary state a value."""
+        value.copyto(self.states[name])
+
+
+class _TiledWorker(TiledStage):
+    """The devices that compute a stage together."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.held: Dict[int, _Pass] = {}
+        self.most_held = 0
+
+    def forward(self, arrays, weights, gradients, first):
+        run = super().forward(arrays, weights, first)
+        return run.outputs, run
+
+    def backward(self, held, heads):
+        super().backward(held.run, heads, held.gradients)
 
 
 class _Order:
@@ -135,6 +199,12 @@ class PipelineTrainer:
         (or entries of ``replicas``), and two for each device where they are interleaved.
     replicas : sequence of int, optional
         The number of devices of each stage; microbatches are dealt to them in turn. 1 each, unless given.
+    tiled_over : int or sequence of int
+        How many devices compute a stage together, tiled; one number for all stages or one for each. Of several
+        replicas each has so many.
+    tiling : dict, optional
+        What the planner of tilings is told: ``strategy``, ``batch_norm`` and ``pins``, as
+        ``net.hybridize(backend="soybean_mx")`` takes them.
     microbatches : int, optional
         Into how many a batch is cut; by default twice the number of stages, and 1 for ``1f1b``, where each batch is a
         minibatch of its own.
@@ -156,12 +226,16 @@ class PipelineTrainer:
                  optimizer_params: Optional[Dict[str, Any]] = None, devices: Any = None, schedule: str = "1f1b",
                  stages: Union[str, int, Sequence[Sequence[str]]] = "auto",
                  replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None,
+                 tiled_over: Union[int, Sequence[int]] = 1, tiling: Optional[Dict[str, Any]] = None,
                  recoverable: Optional[bool] = None, recompute: bool = False):
         self._net, self._loss = net, loss
-        self._contexts = device_contexts(devices)
         self.schedule = checked(schedule)
         self._stages = stages
-        self._replicas = self._checked_replicas(stages, replicas)
+        self._tiling = _checked_tiling(tiling or {})
+        contexts = device_contexts(devices)
+        self._replicas, self._tiled_over = self._checked_replicas(len(contexts), stages, replicas, tiled_over)
+        self._groups = self._grouped(contexts)
+        self._contexts = [group[0] for group in self._groups]
         count = len(self._replicas)
         default = 1 if schedule in PER_MINIBATCH else 2 * count
         self.microbatches = default if microbatches is None else microbatches
@@ -186,22 +260,40 @@ class PipelineTrainer:
         self._trace: Optional[Trace] = None
         self._loaded: Optional[optimizer_files.Loaded] = None  # to be applied once there are stages
 
-    def _checked_replicas(self, stages, replicas) -> List[int]:
-        devices = len(self._contexts)
+    def _checked_replicas(self, devices: int, stages, replicas, tiled_over) -> Tuple[List[int], List[int]]:
+        """The replicas of each stage, and the devices of each of a stage's replicas."""
         count = stages if isinstance(stages, int) else len(stages) if stages != "auto" else None
         if isinstance(stages, str) and stages != "auto":
             raise PipelineError(f"The stages are {stages!r}: give \"auto\", a number, or the operators of each stage.")
         if self.schedule == "interleaved":
             count = count or 2 * devices
-            if count % devices or replicas:
+            if count % devices or replicas or tiled_over != 1:
                 raise ScheduleError(f"The schedule 'interleaved' was given {count} stages on {devices} devices: give "
-                                    "a multiple of the devices, and no replicas.")
-            return [1] * count
-        result = list(replicas) if replicas else [1] * (count or devices)
-        if min(result) < 1 or sum(result) != devices or (count or len(result)) != len(result):
-            raise PipelineError(f"{count or len(result)} stages with the replicas {result} were given {devices} "
-                                "devices: give one number for each stage, which add up to the devices.")
-        return result
+                                    "a multiple of the devices, no replicas and no stages over several devices.")
+            return [1] * count, [1] * count
+        if not isinstance(tiled_over, int):
+            tiled_over = list(tiled_over)
+        sizes = [tiled_over] if isinstance(tiled_over, int) else tiled_over
+        if not sizes or min(sizes) < 1:
+            raise PipelineError(f"The stages were to be tiled over {tiled_over} devices: give 1 or more.")
+        if not count and not replicas:
+            count = max(1, devices // sizes[0]) if isinstance(tiled_over, int) else len(sizes)
+        result = list(replicas) if replicas else [1] * count
+        sizes = sizes * len(result) if isinstance(tiled_over, int) else sizes
+        needed = sum(replica * size for replica, size in zip(result, sizes))
+        if min(result) < 1 or len(sizes) != len(result) or (count or len(result)) != len(result) or needed != devices:
+            raise PipelineError(f"{count or len(result)} stages with the replicas {result}, tiled over {sizes} devices "
+                                f"each, were given {devices} devices: give one number for each stage, so that the "
+                                "products add up to the devices.")
+        return result, sizes
+
+    def _grouped(self, contexts: Sequence[mx.Context]) -> List[List[mx.Context]]:
+        """The devices of each replica of each stage."""
+        if self.schedule == "interleaved":
+            return [[context] for context in contexts]
+        left = iter(contexts)
+        return [[next(left) for _ in range(size)] for replicas, size in zip(self._replicas, self._tiled_over)
+                for _ in range(replicas)]
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -358,18 +450,9 @@ class PipelineTrainer:
         order.before([*given.values(), *received.values()])
         versions = {name: self._version(stage, name, version, worker) for name in graph.parameters}
         weights = {name: worker.weights[name].take(versions[name]) for name in graph.parameters}
-        inputs = _Inputs(given, received, gradients)
-        if worker.recomputes:
-            # On copies of the states: the pass that is recorded moves them.
-            states = {name: _own_copy(state, worker.context) for name, state in worker.states.items()}
-            arrays = {**given, **received, **weights, **states}
-            with autograd.pause(train_mode=True):
-                outputs = _listed(worker.run(*(arrays[name].detach() for name in worker.order)))
-        else:
-            outputs = self._recorded(worker, stage, number, weights, inputs)
+        outputs, run = worker.forward({**given, **received}, weights, gradients, self._begins(stage, number))
         order.done(outputs)
-        worker.held[number] = _Pass(outputs, {graph.received[name]: array for name, array in gradients.items()},
-                                    versions, inputs if worker.recomputes else None)
+        worker.held[number] = _Pass(outputs, gradients, versions, run)
         worker.most_held = max(worker.most_held, len(worker.held))
         self._sent[stage, number] = dict(zip(graph.outputs, outputs))
         if stage == len(self._replicas) - 1:
@@ -377,26 +460,6 @@ class PipelineTrainer:
             if self._full is not None:
                 self._full.loss(number, self._losses[number])
             del self._given[number]
-
-    def _recorded(self, worker: _Worker, stage: int, number: int, weights: Dict[str, NDArray],
-                  inputs: _Inputs) -> List[NDArray]:
-        """Run a forward pass that a backward pass can follow."""
-        self._mark(worker, stage, number, weights, inputs.received, inputs.gradients)
-        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
-        # what other passes that are under way need when the first of them has gone back.
-        unmarked = {name: array.detach() for name, array in {**weights, **worker.states}.items()
-                    if name not in worker.gradients}
-        arrays = {**inputs.given, **inputs.received, **weights, **unmarked}
-        with autograd.record():
-            return _listed(worker.run(*(arrays[name] for name in worker.order)))
-
-    def _run_again(self, worker: _Worker, stage: int, number: int, held: _Pass, heads: Sequence[NDArray]) -> _Pass:
-        """Run a forward pass again, when its backward pass can follow at once."""
-        inputs = [*held.again.given.values(), *held.again.received.values()]
-        if inputs:
-            after(worker.context, heads, inputs)
-        weights = {name: worker.weights[name].value(version) for name, version in held.versions.items()}
-        return held._replace(outputs=self._recorded(worker, stage, number, weights, held.again))
 
     def _version(self, stage: int, name: str, version: int, worker: _Worker) -> int:
         """A weight that another stage owns has that one's versions."""
@@ -407,17 +470,11 @@ class PipelineTrainer:
         # With 1F1B the stages have different versions at a time; a copy of a tied weight is the newest that there is.
         return version if self.schedule == "1f1b-vertical-sync" else worker.weights[name].newest
 
-    def _mark(self, worker: _Worker, stage: int, number: int, weights, received, gradients) -> None:
-        """Say where the gradients of this pass go: sums over the microbatches of a batch that this device has."""
-        first = self.schedule in PER_MINIBATCH or not any(
+    def _begins(self, stage: int, number: int) -> bool:
+        """Whether the gradients of a device begin anew with a microbatch: they are sums over those of a batch."""
+        return self.schedule in PER_MINIBATCH or not any(
             other < number and other % self._replicas[stage] == number % self._replicas[stage]
             for other in self._runner.group(stage, number))
-        trained = list(worker.gradients)
-        variables = [weights[name] for name in trained] + list(received.values())
-        buffers = [worker.gradients[name] for name in trained] + list(gradients.values())
-        kinds = ["write" if first else "add"] * len(trained) + ["write"] * len(received)
-        if variables:
-            autograd.mark_variables(variables, buffers, kinds)
 
     def _backward(self, operation: Operation) -> None:
         _, stage, number, _ = operation
@@ -436,13 +493,11 @@ class PipelineTrainer:
                 total = total + part
             heads.append(total)
         order.before(heads)
-        if held.again is not None:
-            held = self._run_again(worker, stage, number, held, heads)
-        if worker.gradients or held.received:
-            autograd.backward(held.outputs, heads)
-        written = [*held.received.values(), *worker.gradients.values()]
+        worker.backward(held, heads)
+        written = [*held.gradients.values(), *worker.gradients.values()]
         order.done(written or heads)
-        for tensor, gradient in held.received.items():
+        for name, gradient in held.gradients.items():
+            tensor = worker.graph.received[name]
             producer, _ = self._place(self._producer[tensor], number)
             self._heads.setdefault((number, tensor), []).append(_own_copy(gradient, producer.context))
         for name, version in held.versions.items():
@@ -460,7 +515,8 @@ class PipelineTrainer:
             gradient = worker.gradients[name]
             owner = self._workers[self._owner[name], 0]
             if owner is not worker:
-                self._extra.setdefault((name, number), []).append(_own_copy(gradient, owner.context))
+                target = owner.gradients[name].context
+                self._extra.setdefault((name, number), []).append(_own_copy(gradient, target))
 
     def _update(self, operation: Operation) -> None:
         _, stage, number, _ = operation
@@ -480,20 +536,25 @@ class PipelineTrainer:
             values = {name: worker.weights[name].value(worker.weights[name].newest) for name in owned}
             self._full.made(stage, operation.version, values, self._copied_states(stage), guards, group)
 
+    def _index(self, name: str) -> int:
+        """The optimizer's index of a parameter, or of that which a tile is of."""
+        return self._names.index(self._whole_name.get(name, name))
+
     def _copied_states(self, stage: int) -> List[Dict[str, NDArray]]:
         """The auxiliary states of each device of a stage, after its last backward pass: MXNet changes them there, and
         takes them as only read."""
         result = []
         for replica in range(self._replicas[stage]):
             worker = self._workers[stage, replica]
-            if worker.states:
-                after(worker.context, list(worker.gradients.values()), list(worker.states.values()))
-            result.append({name: _own_copy(state, worker.context) for name, state in worker.states.items()})
+            states = worker.states
+            if states:
+                after(worker.context, list(worker.gradients.values()), list(states.values()))
+            result.append({name: _own_copy(state, worker.context) for name, state in states.items()})
         return result
 
     def _update_weight(self, optimizer, name: str, worker: _Worker, version: int, group: range,
                        guards: List[Any]) -> None:
-        index = self._names.index(name)
+        index = self._index(name)
         versions = worker.weights[name]
         old = versions.value(versions.newest)
         if name not in self._optimizer_states:
@@ -505,6 +566,8 @@ class PipelineTrainer:
         new = old if in_place else versions.next_array(oldest)
         if self._full is not None:
             guards += self._full.guard(self._owner[name], group, new)
+        if name in self._whole_name and name != self._tiles[self._whole_name[name]][1].tiles[0]:
+            optimizer._index_update_count[index] -= 1  # one update of a parameter, however many tiles it has
         weight_versions.update(optimizer, index, old, new, worker.gradients[name], self._optimizer_states[name])
         if in_place:
             versions.renew()
@@ -549,18 +612,29 @@ class PipelineTrainer:
             for name in graph.parameters:
                 self._owner.setdefault(name, stage)
         self._names = sorted(parameters)  # as gluon.Trainer counts them
+        self._whole_name: Dict[str, str] = {}  # the parameter's, by that of a tile
         for optimizer in self._optimizers:
             optimizer.param_dict = {index: parameters[name] for index, name in enumerate(self._names)}
+        self._check_tiled(graphs)
         self._optimizer_states: Dict[str, Any] = {}
+        self._asked = asked
+        self._tiles: Dict[str, Tuple[int, TiledWeight]] = {}
+        types = _types_of_stages(graphs, [*data, *label], self._inputs, parameters, self.microbatches) \
+            if max(self._tiled_over) > 1 else []
         device = 0
         for stage, graph in enumerate(graphs):
             for replica in range(self._replicas[stage]):
-                context = self._contexts[device % len(self._contexts)]
-                self._workers[stage, replica] = _Worker(graph, context, parameters, computed)
+                group = self._groups[device % len(self._groups)]
+                if len(group) == 1:
+                    worker = _Worker(graph, group[0], parameters, computed)
+                else:
+                    worker = _TiledWorker(graph, group, parameters, computed, types[stage],
+                                          self.schedule not in PER_MINIBATCH, self._tiling, self.recompute)
+                    self._add_tiles(stage, worker)
+                self._workers[stage, replica] = worker
                 device += 1
         if self.recompute:
             self._choose_recomputed(graphs)
-        self._asked = asked
         self._forget()
         if self.recoverable and self.schedule not in SYNCHRONOUS:
             self._full = self._new_full_updates()
@@ -571,8 +645,12 @@ class PipelineTrainer:
                 optimizer.lr = rate
 
     def _choose_recomputed(self, graphs: Sequence[StageGraph]) -> None:
-        """Which stages run their passes again: those that hold several, and would draw the same numbers."""
+        """Which stages run their passes again: those that hold several, and would draw the same numbers. A tiled stage
+        has its own way, in which it keeps what it has drawn."""
         for stage, graph in enumerate(graphs):
+            workers = [self._workers[stage, replica] for replica in range(self._replicas[stage])]
+            if isinstance(workers[0], _TiledWorker):
+                continue
             held = 2 if self.schedule == "interleaved" else in_flight(
                 self.schedule, self._replicas, stage, 2 * len(self._contexts) if self.schedule in PER_MINIBATCH
                 else self.microbatches)
@@ -581,8 +659,8 @@ class PipelineTrainer:
                 warnings.warn(f"Stage {stage} draws random numbers (Dropout, for one), which cannot be drawn again, so "
                               "it keeps its activations: with recompute=True put such operators into a stage of their "
                               "own, or into the last one.", RuntimeWarning, stacklevel=4)
-            for replica in range(self._replicas[stage]):
-                self._workers[stage, replica].recomputes = held > 1 and not draws
+            for worker in workers:
+                worker.recomputes = held > 1 and not draws
 
     def _new_full_updates(self) -> FullUpdates:
         stages = range(len(self._replicas))
@@ -592,6 +670,30 @@ class PipelineTrainer:
                    if self._owner[name] == stage} for stage in stages]
         full.start([0] * len(stages), values, [self._copied_states(stage) for stage in stages])
         return full
+
+    def _check_tiled(self, graphs: Sequence[StageGraph]) -> None:
+        """Whether the stages that are to be tiled can be."""
+        tiled = [stage for stage, size in enumerate(self._tiled_over) if size > 1]
+        if tiled and not is_elementwise(self._optimizers[0]):
+            raise PipelineError(f"The optimizer {type(self._optimizers[0]).__name__} looks at whole parameters, of "
+                                "which a tiled stage's devices have parts: use another, or tiled_over=1.")
+        for stage in tiled:
+            for other, graph in enumerate(graphs):
+                shared = set(graph.parameters) & set(graphs[stage].parameters) if other != stage else ()
+                for name in sorted(shared):
+                    raise PipelineError(f"The parameter {name} is used in the stages {stage} and {other}, and stage "
+                                        f"{stage} is tiled over {self._tiled_over[stage]} devices: put its operators "
+                                        "into one stage, or give stages of one device.")
+
+    def _add_tiles(self, stage: int, worker: _TiledWorker) -> None:
+        """Let the tiles of a stage's parameters be weights of their own, in the parameters' place."""
+        for name, weight in worker.parameters.items():
+            for tile in weight.tiles:
+                self._owner[tile], self._whole_name[tile] = stage, name
+            if name in self._asked:
+                self._asked.remove(name)
+                self._asked.update(weight.tiles)
+                self._tiles[name] = stage, weight
 
     # -- draining --------------------------------------------------------------------------------------------------
 
@@ -669,18 +771,27 @@ class PipelineTrainer:
         return str(found or "its error has been raised where the loss was read").strip().splitlines()[0]
 
     def _write_parameters(self) -> None:
-        for name in self._asked:
-            versions = self._workers[self._owner[name], 0].weights[name]
-            self._parameters[name].set_data(versions.value(versions.newest))
+        held = {name: self._workers[self._owner[name], 0].weights[name] for name in self._asked}
+        self._set_parameters({name: versions.value(versions.newest) for name, versions in held.items()})
         for stage, count in enumerate(self._replicas):
-            held = [self._workers[stage, replica].states for replica in range(count)]
-            for name in held[0]:
-                states = [states[name] for states in held]
+            states = [self._workers[stage, replica].states for replica in range(count)]
+            for name, value in states[0].items():
                 if count > 1:
-                    mean = sum(state.as_in_context(states[0].context) for state in states) / count
-                    for state in states:
-                        mean.copyto(state)
-                self._parameters[name].set_data(states[0])
+                    value = sum(state[name].as_in_context(value.context) for state in states) / count
+                    for replica in range(count):
+                        self._workers[stage, replica].set_state(name, value)
+                self._parameters[name].set_data(value)
+
+    def _set_parameters(self, values: Mapping[str, NDArray]) -> None:
+        """Give the network parameters whose values, or the values of whose tiles, are given."""
+        for name in values.keys() - self._whole_name.keys():
+            self._parameters[name].set_data(values[name])
+        for name, (_, weight) in self._tiles.items():
+            if weight.tiles[0] in values:
+                tiles = [values[tile] for tile in weight.tiles]
+                whole = mx.nd.empty(weight.layout.shape, tiles[0].context, tiles[0].dtype)
+                weight.layout.gather(tiles, whole)
+                self._parameters[name].set_data(whole)
 
     def _write_last_full_update(self) -> None:
         if self._full is None:  # all stages update together, or not at all
@@ -690,8 +801,7 @@ class PipelineTrainer:
             for array in [*values.values(), *(state for held in states for state in held.values())]:
                 while unread(array) is not None:  # what was to be written later has failed
                     pass
-            for name, array in values.items():
-                self._parameters[name].set_data(array)
+            self._set_parameters(values)
             for name, state in states[0].items():
                 mean = sum(held[name].as_in_context(state.context) for held in states) / len(states)
                 self._parameters[name].set_data(mean)
@@ -740,8 +850,13 @@ class PipelineTrainer:
         self.synchronize()
         if not self._workers:
             raise PipelineError("The optimizer has no states before the first step: save them after one.")
-        optimizer_files.write(path, {self._names.index(name): state for name, state in self._optimizer_states.items()},
-                              self._optimizers, self._order_of_names())
+        states = {self._index(name): state for name, state in self._optimizer_states.items()
+                  if name not in self._whole_name}
+        for name, (_, weight) in self._tiles.items():
+            if weight.tiles[0] in self._optimizer_states:
+                tiles = [self._optimizer_states[tile] for tile in weight.tiles]
+                states[self._index(name)] = whole_state(tiles, weight.layout, mx.cpu(0))
+        optimizer_files.write(path, states, self._optimizers, self._order_of_names())
 
     def _order_of_names(self) -> List[int]:
         return [self._names.index(name) for name in self._parameters]
@@ -772,7 +887,7 @@ class PipelineTrainer:
     def _apply(self, loaded: optimizer_files.Loaded) -> None:
         order = self._order_of_names()
         states = loaded.states_of(order)
-        owned = [[self._names.index(name) for name in self._asked if self._owner[name] == stage]
+        owned = [sorted({self._index(name) for name in self._asked if self._owner[name] == stage})
                  for stage in range(len(self._replicas))]
         dictionary = self._optimizers[0].param_dict
         self._optimizers = loaded.stages(order, owned)
@@ -781,7 +896,10 @@ class PipelineTrainer:
         self._optimizer_states = {}
         for index, state in states.items():
             name = self._names[index]
-            if name in self._asked:
+            if name in self._tiles:
+                weight = self._tiles[name][1]
+                self._optimizer_states.update(zip(weight.tiles, cut_state(state, weight.layout, name)))
+            elif name in self._asked:
                 context = self._workers[self._owner[name], 0].context
                 self._optimizer_states[name] = optimizer_files.placed(state, context)
 
@@ -850,6 +968,32 @@ def _listed(arrays: Arrays) -> List[NDArray]:
     """A list of legacy arrays, of whatever a caller gave or an operator returned."""
     arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
     return [legacy(array) if isinstance(array, NDArray) else mx.nd.array(array) for array in arrays]
+
+
+def _checked_tiling(options: Dict[str, Any]) -> Dict[str, Any]:
+    unknown = sorted(set(options) - set(TILING_OPTIONS))
+    if unknown:
+        raise PipelineError(f"The argument tiling has the unknown option {unknown[0]!r}: give {TILING_OPTIONS}.")
+    return options
+
+
+def _types_of_stages(graphs: Sequence[StageGraph], arrays: Sequence[NDArray],
+                     inputs: Sequence[str], parameters: Dict[str, gluon.Parameter], microbatches: int) -> List[Types]:
+    """Shape and type of what each stage is fed with the largest microbatch."""
+    fed = {name: ((-(-array.shape[0] // microbatches), *array.shape[1:]), array.dtype)
+           for name, array in zip(inputs, arrays)}
+    sent: Dict[Tensor, Any] = {}
+    result = []
+    for graph in graphs:
+        types = {**{name: fed[name] for name in graph.inputs},
+                 **{name: sent[tensor] for name, tensor in graph.received.items()}}
+        known = {**types, **{name: (parameters[name].shape, parameters[name].dtype)
+                             for name in [*graph.parameters, *graph.auxiliary]}}
+        _, shapes, _ = graph.symbol.infer_shape(**{name: shape for name, (shape, _) in known.items()})
+        _, kinds, _ = graph.symbol.infer_type(**{name: kind for name, (_, kind) in known.items()})
+        sent.update(zip(graph.outputs, zip(shapes, kinds)))
+        result.append(types)
+    return result
 
 
 def _optimizers(optimizer, settings: Dict[str, Any], count: int) -> List[mx.optimizer.Optimizer]:

@@ -1,18 +1,23 @@
-"""What docs/pipeline_runtime.md shows is run."""
+"""What docs/pipeline.md and docs/pipeline_runtime.md show is run."""
 from __future__ import annotations
 
 import re
 import shlex
 
+from soybean_mx import cli
+from soybean_mx.pipeline import profile as profiles
+from soybean_mx.pipeline.stages_command import device_levels, plan
 from tests.child import ROOT, run_child
 
 TEXT = (ROOT / "docs" / "pipeline_runtime.md").read_text()
 
 
 def test_the_program(tmp_path):
-    program, = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    program, tiled = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     program = program.replace("net.params", str(tmp_path / "net.params"))
     assert run_child(program) == "[2, 1] True\n"
+    steps = program[program.index("for _ in"):]
+    assert run_child(program + tiled + steps) == "[2, 1] True\n[2, 1] True\n"
 
 
 COMMANDS = dict(re.findall(r"^    python scripts/(\w+)\.py (.*)$", TEXT, re.MULTILINE))
@@ -38,3 +43,45 @@ def test_the_commands_smaller(tmp_path):
                           more=["--evaluations", 1, "--width", 0.125, "--kinds", "flush", "1f1b"])
     assert "epochs to 97 %" in printed
     assert not COMMANDS
+
+
+PLANNER = (ROOT / "docs" / "pipeline.md").read_text()
+
+
+def test_the_commands_of_the_planner(capsys, monkeypatch, tmp_path):
+    block, = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    for line in block.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "soybean-mx"
+        if arguments[0] == "profile":  # smaller
+            at = arguments.index("--batch-size")
+            arguments[at:at + 2] = ["--input-shape", "1,3,32,32", "--repeats", "1"]
+        assert cli.main(arguments) == 0, line
+        out, err = capsys.readouterr()
+        assert out and not err
+    assert profiles.load("staged.txt").layers[0].stage == 0
+
+
+def test_the_program_of_the_planner(tmp_path):
+    program, = re.findall(r"```python\n(.*?)```", PLANNER, re.DOTALL)
+    assert run_child(program.replace("resnet18.txt", str(tmp_path / "resnet18.txt"))).splitlines()[-1] == "2 (4,)"
+
+
+def test_the_table_of_the_planner():
+    found = re.findall(r"^\| (\w+) \| (\S+) \| (\S+) \| (\S+) \| (\S+) \| (\S+) \| (\S+) \|$", PLANNER, re.MULTILINE)
+    assert [row[0] for row in found] == ["alexnet", "gnmt", "inception_v3", "resnet50", "squeezenet1_0", "vgg16"]
+    for row in found:
+        assert row == table_row(row[0])
+
+
+def table_row(name):
+    """What the cost models choose for a profile."""
+    profile = profiles.load(str(ROOT / "tests" / "pipeline" / "profiles" / f"{name}.graph.txt"))
+    levels = device_levels("4x4", "10GB/s,10Gb/s", None)
+    plans = {model: plan(profile, {"levels": levels, "cost_model": model})
+             for model in ("released", "v1", "sosp", "overlap")}
+    last = plans["overlap"]
+    return (name, *(found["config_text"] for found in plans.values()), f"{last['stage_ms']:.3f}",
+            f"{last['speedup_over_overlapped_data_parallel']:.2f}")
