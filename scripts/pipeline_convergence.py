@@ -118,14 +118,14 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--model", default="vgg11_bn", help="a model of train_vgg.py")
-    parser.add_argument("--width", type=float, default=0.125, help="factor on the hidden layers")
+    parser.add_argument("--width", type=float, default=0.25, help="factor on the hidden layers")
     parser.add_argument("--stages", type=int, default=4, help="stages, one CPU context each")
     parser.add_argument("--dropout", action="store_true", help="keep VGG's dropout, with which so narrow a network "
                         "learns slowly")
     parser.add_argument("--batch-size", type=int, default=32, help="images of a step")
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate")
     parser.add_argument("--momentum", type=float, default=0.9, help="momentum")
-    parser.add_argument("--epochs", type=int, default=8, help="epochs of each run")
+    parser.add_argument("--epochs", type=int, default=7, help="epochs of each run")
     parser.add_argument("--evaluations", type=int, default=4, help="in each epoch; each drains the pipeline")
     parser.add_argument("--target", type=float, default=0.97, help="accuracy on the held-back digits to be reached")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")

@@ -80,6 +80,8 @@ class TiledStage:
         Whether gradients are summed over the microbatches of a batch.
     options : mapping
         ``strategy``, ``batch_norm`` and ``pins`` of the planner.
+    recompute : bool
+        Whether the backward pass computes activations again (:mod:`soybean_mx.recomputation`).
 
     Attributes
     ----------
@@ -95,8 +97,8 @@ class TiledStage:
 
     def __init__(self, graph: StageGraph, contexts: Sequence[mx.Context],
                  parameters: Mapping[str, gluon.Parameter], trained: Sequence[str], inputs: Types, accumulates: bool,
-                 options: Mapping[str, Any]):
-        self.context = contexts[0]
+                 options: Mapping[str, Any], recompute: bool = False):
+        self.context, self._recompute = contexts[0], recompute
         self._contexts, self._options = list(contexts), dict(options)
         self._symbol, self._accumulates = graph.symbol, accumulates
         self._received = list(graph.received)
@@ -229,7 +231,7 @@ class TiledStage:
                                  "pins": pins.with_decided(fixed, self._tilings)})
         lowered = core.lower(graph, plan, {"order": "scheduled", "conversions": "exchanged",
                                            "copy_engines": self.context.device_type == "gpu"})
-        return Program(lowered, self._contexts, True, wanted), plan
+        return Program(lowered, self._contexts, True, wanted, self._recompute), plan
 
     def _add_signature(self, inputs: Types, program: Program) -> _Signature:
         ends: Dict[int, Shape] = {}

@@ -8,6 +8,7 @@ schedule's order, and so to the schedule's memory.
 from __future__ import annotations
 
 import copy
+import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -18,7 +19,7 @@ from mxnet.ndarray import CachedOp, NDArray
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.engine_order import after
 from soybean_mx.files import replaced
-from soybean_mx.graph import weights_beside_trained_biases
+from soybean_mx.graph import is_random, weights_beside_trained_biases
 from soybean_mx.pipeline import optimizer_files, weight_versions
 from soybean_mx.pipeline.full_updates import FullUpdates, unread
 from soybean_mx.pipeline.partition import StageGraph, Tensor, balanced, partition
@@ -32,6 +33,7 @@ from soybean_mx.pipeline.schedule import (
     Runner,
     ScheduleError,
     checked,
+    in_flight,
 )
 from soybean_mx.pipeline.tiled_stage import TiledPass, TiledStage, TiledWeight, Types
 from soybean_mx.pipeline.trace import Mark, Trace
@@ -54,7 +56,14 @@ class _Pass(NamedTuple):
     outputs: List[NDArray]
     gradients: Dict[str, NDArray]  # of what came from other stages, to be
     versions: Dict[str, int]
-    run: Optional[TiledPass]  # of a stage that is tiled
+    run: Union[TiledPass, "_Again", None]  # of a stage that is tiled, or that runs its passes again
+
+
+class _Again(NamedTuple):
+    """What a pass is run again from: its inputs, and whether gradients begin anew with it."""
+
+    arrays: Dict[str, NDArray]
+    first: bool
 
 
 class _Worker:
@@ -77,10 +86,23 @@ class _Worker:
         self.order = graph.symbol.list_inputs()
         self.held: Dict[int, _Pass] = {}
         self.most_held = 0
+        self.recomputes = False
 
     def forward(self, arrays: Dict[str, NDArray], weights: Dict[str, NDArray], gradients: Dict[str, NDArray],
-                first: bool) -> Tuple[List[NDArray], None]:
-        """Queue a forward pass; `first` is whether gradients begin anew with it. The outputs are on the tape."""
+                first: bool) -> Tuple[List[NDArray], Optional[_Again]]:
+        """Queue a forward pass; `first` is whether gradients begin anew with it. The outputs are on the tape, unless
+        the pass is to be run again."""
+        if not self.recomputes:
+            return self._recorded(arrays, weights, gradients, first), None
+        # On copies of the states: the pass that is recorded moves them.
+        states = {name: _own_copy(state, self.context) for name, state in self.states.items()}
+        given = {**arrays, **weights, **states}
+        with autograd.pause(train_mode=True):
+            outputs = _listed(self.run(*(given[name].detach() for name in self.order)))
+        return outputs, _Again(arrays, first)
+
+    def _recorded(self, arrays: Dict[str, NDArray], weights: Dict[str, NDArray], gradients: Dict[str, NDArray],
+                  first: bool) -> List[NDArray]:
         trained = list(self.gradients)
         variables = [weights[name] for name in trained] + [arrays[name] for name in gradients]
         buffers = [self.gradients[name] for name in trained] + list(gradients.values())
@@ -93,13 +115,18 @@ class _Worker:
                     if name not in self.gradients}
         arrays = {**arrays, **weights, **unmarked}
         with autograd.record():
-            outputs = self.run(*(arrays[name] for name in self.order))
-        return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs], None
+            return _listed(self.run(*(arrays[name] for name in self.order)))
 
     def backward(self, held: _Pass, heads: List[NDArray]) -> None:
-        """Queue the backward pass."""
+        """Queue the backward pass; behind its forward pass once more, where nothing of that is kept."""
+        outputs = held.outputs
+        if held.run is not None:
+            if held.run.arrays:
+                after(self.context, heads, list(held.run.arrays.values()))
+            weights = {name: self.weights[name].value(version) for name, version in held.versions.items()}
+            outputs = self._recorded(held.run.arrays, weights, held.gradients, held.run.first)
         if self.gradients or held.gradients:
-            autograd.backward(held.outputs, heads)
+            autograd.backward(outputs, heads)
 
     def set_state(self, name: str, value: NDArray) -> None:
         """Give an auxiliary state a value."""
@@ -182,6 +209,9 @@ class PipelineTrainer:
     microbatches : int, optional
         Into how many a batch is cut; by default twice the number of stages, and 1 for ``1f1b``, where each batch is a
         minibatch of its own.
+    recompute : bool
+        Whether stages keep of a pass only its inputs, its outputs and the version of its weights, and run it again
+        before its backward pass. Stages that hold one pass at a time, or draw random numbers, do not.
     recoverable : bool, optional
         Whether the parameters of the last update that all stages have completed can be saved after one has failed. With
         ``1f1b`` that costs as many versions on each stage as there are stages, and is off; with others it costs
@@ -198,7 +228,7 @@ class PipelineTrainer:
                  stages: Union[str, int, Sequence[Sequence[str]]] = "auto",
                  replicas: Optional[Sequence[int]] = None, microbatches: Optional[int] = None,
                  tiled_over: Union[int, Sequence[int]] = 1, tiling: Optional[Dict[str, Any]] = None,
-                 recoverable: Optional[bool] = None):
+                 recoverable: Optional[bool] = None, recompute: bool = False):
         self._net, self._loss = net, loss
         self.schedule = checked(schedule)
         self._stages = stages
@@ -217,6 +247,7 @@ class PipelineTrainer:
             raise ScheduleError(f"recoverable=False was given with the schedule {schedule!r}, which always is: leave "
                                 "it out.")
         self.recoverable = schedule != "1f1b" if recoverable is None else recoverable
+        self.recompute = recompute
         self._full: Optional[FullUpdates] = None
         on = len(self._contexts) if schedule == "interleaved" else None
         self._runner = Runner(schedule, self._replicas, on)
@@ -605,10 +636,12 @@ class PipelineTrainer:
                     worker = _Worker(graph, group[0], parameters, computed)
                 else:
                     worker = _TiledWorker(graph, group, parameters, computed, types[stage],
-                                          self.schedule not in PER_MINIBATCH, self._tiling)
+                                          self.schedule not in PER_MINIBATCH, self._tiling, self.recompute)
                     self._add_tiles(stage, worker)
                 self._workers[stage, replica] = worker
                 device += 1
+        if self.recompute:
+            self._choose_recomputed(graphs)
         self._forget()
         if self.recoverable and self.schedule not in SYNCHRONOUS:
             self._full = self._new_full_updates()
@@ -617,6 +650,24 @@ class PipelineTrainer:
             self._apply(self._loaded)
             for optimizer in self._optimizers:
                 optimizer.lr = rate
+
+    def _choose_recomputed(self, graphs: Sequence[StageGraph]) -> None:
+        """Which stages run their passes again: those that hold several, and would draw the same numbers. A tiled stage
+        has its own way, in which it keeps what it has drawn."""
+        for stage, graph in enumerate(graphs):
+            workers = [self._workers[stage, replica] for replica in range(self._replicas[stage])]
+            if isinstance(workers[0], _TiledWorker):
+                continue
+            held = 2 if self.schedule == "interleaved" else in_flight(
+                self.schedule, self._replicas, stage, 2 * len(self._contexts) if self.schedule in PER_MINIBATCH
+                else self.microbatches)
+            draws = is_random(graph.symbol.tojson(), training=True)
+            if held > 1 and draws:
+                warnings.warn(f"Stage {stage} draws random numbers (Dropout, for one), which cannot be drawn again, so "
+                              "it keeps its activations: with recompute=True put such operators into a stage of their "
+                              "own, or into the last one.", RuntimeWarning, stacklevel=4)
+            for worker in workers:
+                worker.recomputes = held > 1 and not draws
 
     def _new_full_updates(self) -> FullUpdates:
         stages = range(len(self._replicas))
@@ -921,6 +972,7 @@ class PipelineTrainer:
 
 
 def _listed(arrays: Arrays) -> List[NDArray]:
+    """A list of legacy arrays, of whatever a caller gave or an operator returned."""
     arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
     return [legacy(array) if isinstance(array, NDArray) else mx.nd.array(array) for array in arrays]
 

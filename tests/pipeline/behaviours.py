@@ -1,8 +1,10 @@
 """What else the trainer promises, each in a function that raises where it does not; run by name in a child process."""
 from __future__ import annotations
 
+import resource
 import sys
 import time
+import warnings
 
 import soybean_mx  # noqa: F401  (before MXNet: it sets what MXNet reads at its start)
 
@@ -15,7 +17,7 @@ from soybean_mx.pipeline import PipelineTrainer
 from soybean_mx.pipeline.optimizer_files import StatesError
 from soybean_mx.pipeline.partition import operator_names
 from soybean_mx.pipeline.trainer import PipelineError
-from tests.pipeline.parity import BATCH, batches, difference, network
+from tests.pipeline.parity import BATCH, TYPES, batches, difference, network
 
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
 
@@ -364,6 +366,50 @@ def last_full_update():
             found = [steps for steps, values in expected.items()
                      if all(np.array_equal(a, b.asnumpy()) for a, b in zip(values, saved.values()))]
             assert len(found) == 1 and 2 <= found[0] <= 6, (schedule, failing, how, stage, found)
+
+
+def recomputed():
+    """Passes that are run again give the same, bit for bit, and move BatchNorm's statistics once."""
+    for name, schedule, replicas, stages, optimizer in [
+            ("resnet18_v1", "flush", None, 3, "sgd"), ("transformer", "gpipe", None, 3, "adam"),
+            ("transformer", "interleaved", None, 4, "sgd"), ("mlp", "1f1b", [2, 1, 1], 3, "sgd"),
+            ("mlp", "1f1b-vertical-sync", None, 3, "sgd"), ("mlp", "2bw", None, 3, "sgd")]:
+        results = []
+        for recompute in (False, True):
+            net, shape = network(name)
+            devices = sum(replicas) if replicas else stages // 2 if schedule == "interleaved" else stages
+            trainer = PipelineTrainer(net, LOSS, optimizer, {"learning_rate": 0.05}, f"cpu:{devices}", schedule, stages,
+                                      replicas, recompute=recompute)
+            given = batches(shape, 3 if name == "resnet18_v1" else 6, dtype=TYPES.get(name, "float32"))
+            losses = [trainer.step(*batch).asnumpy() for batch in given]
+            trainer.synchronize()
+            assert any(worker.recomputes for worker in trainer._workers.values()) == recompute
+            results.append(losses + [parameter.data().asnumpy() for parameter in net.collect_params().values()])
+        assert all(map(np.array_equal, *results)), (name, schedule)
+
+    net = nn.HybridSequential()
+    net.add(nn.Dense(8, in_units=5), nn.Dropout(0.5), nn.Dense(8, in_units=8), nn.Dense(10, in_units=8))
+    net.initialize()
+    trainer = PipelineTrainer(net, LOSS, "sgd", {"learning_rate": 0.05}, "cpu:3", "gpipe", recompute=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.step(mx.nd.ones((12, 5)), mx.nd.ones((12,)))
+    trainer.synchronize()
+    assert ["draws random numbers" in str(warning.message) for warning in caught].count(True) == 1
+
+
+def memory():
+    """Print the most memory that training has taken, in MB, with or without running passes again."""
+    net = nn.HybridSequential()
+    net.add(*(nn.Dense(64, in_units=64, activation="tanh") for _ in range(16)))
+    net.initialize()
+    trainer = PipelineTrainer(net, gluon.loss.L2Loss(), "sgd", {"learning_rate": 0.01}, "cpu:2", "gpipe",
+                              microbatches=8, recompute=sys.argv[2] == "again")
+    x = mx.nd.ones((8 * 8192, 64))
+    for _ in range(2):
+        trainer.step(x, x)
+        trainer.synchronize()
+    print("memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def nothing_waits():

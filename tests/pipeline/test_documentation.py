@@ -39,6 +39,9 @@ def test_the_commands_smaller(tmp_path):
     run_smaller("train_vgg", more=["--width", 0.125, "--num-epochs", 1, "--batches-per-epoch", 3, "--save-dir",
                                    tmp_path / "logs"])
     assert (tmp_path / "logs" / "vgg11_bn-0001.params").exists()
+    printed = run_smaller("pipeline_convergence", ("--seeds 3 --epochs 7", "--seeds 1 --epochs 1"),
+                          more=["--evaluations", 1, "--width", 0.125, "--kinds", "flush", "1f1b"])
+    assert "epochs to 97 %" in printed
     assert not COMMANDS
 
 

@@ -34,7 +34,13 @@ def test_others_follow_their_update_rule(case, versions):
 @pytest.mark.parametrize("name", [
     "smaller_last_batches", "other_optimizers", "adam_keeps_versions", "mid_run", "continued", "uneven_replicas",
     "tied_weights_asynchronous", "frozen_parameters", "failing_stage_unread", "failing_stage_read", "last_full_update",
-    "nothing_waits"])
+    "recomputed", "nothing_waits"])
 def test_behaviour(name, tmp_path):
     result = run_child("tests.pipeline.behaviours", [name, str(tmp_path / "net.params")], timeout=120)
     assert f"done {name}" in result
+
+
+def test_running_passes_again_takes_less_memory():
+    kept, again = (float(re.search(r"memory (\S+)", run_child("tests.pipeline.behaviours", ["memory", how]))[1])
+                   for how in ("kept", "again"))
+    assert again < kept - 120  # of 16 layers' results, 16 MB each, two stages keep one layer's

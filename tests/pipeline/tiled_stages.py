@@ -106,6 +106,7 @@ def options():
     return max(
         difference(("cpu:2", {}), ("cpu:4", {"tiled_over": 2}), "1f1b", "adam", adam),
         difference(("cpu:2", {}), ("cpu:4", {"tiled_over": 2, "tiling": {"strategy": "model"}}), "flush"),
+        difference(("cpu:2", {}), ("cpu:4", {"tiled_over": 2, "recompute": True}), "gpipe"),
         difference(("cpu:2", {}), ("cpu:6", {"tiled_over": 3, "tiling": {"strategy": "data"}}), "flush", "nag", SGD))
 
 
