@@ -19,6 +19,7 @@ os.environ.setdefault("MXNET_CPU_TEMP_COPY", "64")
 
 import mxnet as mx  # noqa: E402
 from mxnet import autograd, gluon  # noqa: E402
+from soybean_mx.devices import contexts  # noqa: E402
 from soybean_mx.files import write_json  # noqa: E402
 from soybean_mx.pipeline import PipelineTrainer  # noqa: E402
 from soybean_mx.pipeline.schedule import SCHEDULES, bubble  # noqa: E402
@@ -81,6 +82,14 @@ def traced(trainer: PipelineTrainer, step: Callable[[], mx.nd.NDArray], steps: i
                               len(trainer.stages) // devices if interleaved else 1)}
 
 
+def predicted(trainer: PipelineTrainer, devices: int, formula: float) -> Optional[float]:
+    """The seconds of a step by the times of the operators and the schedule's bubble; None where none were taken."""
+    if trainer.expected_seconds is None:
+        return None
+    busiest = max(sum(trainer.expected_seconds[device::devices]) for device in range(devices))
+    return trainer.microbatches * busiest / (1 - formula)
+
+
 def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -115,15 +124,18 @@ def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
     traces = {schedule: traced(trainer, contenders[schedule], args.steps, args.trace)
               for schedule, trainer in trainers.items()}
     print(f"one device           {1e3 * medians['one device']:10.1f} ms a step")
-    ratios = {}
+    ratios, expected = {}, {}
     for schedule, found in traces.items():
         ratios[schedule] = medians["one device"] / medians[schedule]
         print(f"{schedule:20} {1e3 * medians[schedule]:10.1f} ms a step; utilisation "
               f"{', '.join(f'{share:.2f}' for share in found['utilisation'])}; bubble {found['bubble']:.2f} (formula "
               f"{found['formula']:.2f}, of the stages' times {found['of_times']:.2f})")
+        expected[schedule] = predicted(trainers[schedule], len(contexts(args.devices)), found["formula"])
+        if expected[schedule] is not None:
+            print(f"{'':20} {1e3 * expected[schedule]:10.1f} ms predicted from the times of its operators")
         print(f"The pipeline of {args.devices} ({schedule}) has {ratios[schedule]:.2f} times the speed of one device.")
     result = {"arguments": vars(args), "seconds_per_step": times, "median_seconds": medians, "ratios": ratios,
-              "traces": traces}
+              "predicted_seconds": expected, "traces": traces}
     if args.json:
         write_json(args.json, result)
     return result

@@ -259,6 +259,8 @@ class PipelineTrainer:
         self._steps = 0
         self._failure: Optional[BaseException] = None
         self._trace: Optional[Trace] = None
+        # Where the stages are "measured": what each takes for a microbatch, with its update, as its operators do alone.
+        self.expected_seconds: Optional[List[float]] = None
         self._loaded: Optional[optimizer_files.Loaded] = None  # to be applied once there are stages
 
     def _checked_replicas(self, devices: int, stages, replicas, tiled_over) -> Tuple[List[int], List[int]]:
@@ -607,6 +609,8 @@ class PipelineTrainer:
                 seconds = _measured_seconds(inside, types, parameters, self._contexts[0])
             self._stages = balanced(inside, {name: shape for name, (shape, _) in types.items()}, len(self._replicas),
                                     seconds)
+            if seconds is not None:
+                self.expected_seconds = [sum(seconds[name] for name in stage) for stage in self._stages]
         graphs = partition(symbol, self._stages, self._inputs)
         self._producer = {tensor: stage for stage, graph in enumerate(graphs) for tensor in graph.outputs}
         self._parameters = parameters

@@ -1,8 +1,11 @@
 """What docs/pipeline.md and docs/pipeline_runtime.md show is run."""
 from __future__ import annotations
 
+import json
 import re
 import shlex
+
+import pytest
 
 from soybean_mx import cli
 from soybean_mx.pipeline import profile as profiles
@@ -49,7 +52,7 @@ PLANNER = (ROOT / "docs" / "pipeline.md").read_text()
 
 
 def test_the_commands_of_the_planner(capsys, monkeypatch, tmp_path):
-    block, = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)
+    block, _ = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     for line in block.splitlines():
@@ -62,6 +65,17 @@ def test_the_commands_of_the_planner(capsys, monkeypatch, tmp_path):
         out, err = capsys.readouterr()
         assert out and not err
     assert profiles.load("staged.txt").layers[0].stage == 0
+
+
+@pytest.mark.parametrize("number, column", [(0, 2), (1, 3)])
+def test_the_comparisons(capsys, number, column):
+    """The table is what the commands print."""
+    line = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)[1].splitlines()[number]
+    assert cli.main([*shlex.split(line)[1:], "--json"]) == 0
+    found = {item["name"]: f"{item['step_ms']:.4g}" for item in json.loads(capsys.readouterr().out)["combinations"]}
+    said = {row[0]: row[column - 1] for row in re.findall(
+        r"^\| (data parallelism|tiling|pipeline.*?) \| ([\d.]*) ?\| ([\d.]+) \|$", PLANNER, re.MULTILINE)}
+    assert found == {name: value for name, value in said.items() if value}
 
 
 def test_the_program_of_the_planner(tmp_path):
