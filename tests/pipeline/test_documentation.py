@@ -52,7 +52,7 @@ PLANNER = (ROOT / "docs" / "pipeline.md").read_text()
 
 
 def test_the_commands_of_the_planner(capsys, monkeypatch, tmp_path):
-    block, _ = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)
+    block, *_ = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     for line in block.splitlines():
@@ -67,6 +67,16 @@ def test_the_commands_of_the_planner(capsys, monkeypatch, tmp_path):
     assert profiles.load("staged.txt").layers[0].stage == 0
 
 
+def test_the_benchmarks_smaller():
+    """tests/scripts/test_bench_combined.py runs it."""
+    _, _, block = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)
+    known = run_child(str(ROOT / "scripts" / "bench_combined.py"), ["--help"])
+    for line in block.splitlines():
+        program, script, *arguments = shlex.split(line)
+        assert (program, script) == ("python", "scripts/bench_combined.py")
+        assert all(option in known for option in arguments if option.startswith("--"))
+
+
 @pytest.mark.parametrize("number, column", [(0, 2), (1, 3)])
 def test_the_comparisons(capsys, number, column):
     """The table is what the commands print."""
@@ -74,7 +84,7 @@ def test_the_comparisons(capsys, number, column):
     assert cli.main([*shlex.split(line)[1:], "--json"]) == 0
     found = {item["name"]: f"{item['step_ms']:.4g}" for item in json.loads(capsys.readouterr().out)["combinations"]}
     said = {row[0]: row[column - 1] for row in re.findall(
-        r"^\| (data parallelism|tiling|pipeline.*?) \| ([\d.]*) ?\| ([\d.]+) \|$", PLANNER, re.MULTILINE)}
+        r"^\| (data parallelism|tiling|pipeline[^|]*?) \| ([\d.]*) ?\| ([\d.]+) \|$", PLANNER, re.MULTILINE)}
     assert found == {name: value for name, value in said.items() if value}
 
 
