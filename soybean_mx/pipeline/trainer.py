@@ -534,8 +534,11 @@ class PipelineTrainer:
         optimizer = self._optimizers[stage]
         optimizer.rescale_grad = self._scale / sum(self._sizes[other] for other in group)
         guards: List[Any] = []
-        for name in owned:
-            self._update_weight(optimizer, name, worker, operation.version, group, guards)
+        updates = {name: self._next_version(optimizer, name, worker, operation.version, group, guards)
+                   for name in owned}
+        weight_versions.update(optimizer, list(updates.values()))
+        for name, item in updates.items():
+            self._hand_on(name, item, worker, operation.version)
         if self._full is not None:
             values = {name: worker.weights[name].value(worker.weights[name].newest) for name in owned}
             self._full.made(stage, operation.version, values, self._copied_states(stage), guards, group)
@@ -556,8 +559,9 @@ class PipelineTrainer:
             result.append({name: _own_copy(state, worker.context) for name, state in states.items()})
         return result
 
-    def _update_weight(self, optimizer, name: str, worker: _Worker, version: int, group: range,
-                       guards: List[Any]) -> None:
+    def _next_version(self, optimizer: mx.optimizer.Optimizer, name: str, worker: _Worker, version: int, group: range,
+                      guards: List[Any]) -> weight_versions.Update:
+        """The update of a weight, to an array that nobody reads."""
         index = self._index(name)
         versions = worker.weights[name]
         old = versions.value(versions.newest)
@@ -566,22 +570,23 @@ class PipelineTrainer:
         oldest = self._runner.oldest_wanted(self._owner[name], version)
         if self._full is not None:
             oldest = min(oldest, self._full.needed_from(self._owner[name]))
-        in_place = not versions.is_read() and oldest > versions.newest
-        new = old if in_place else versions.next_array(oldest)
+        new = old if not versions.is_read() and oldest > versions.newest else versions.next_array(oldest)
         if self._full is not None:
             guards += self._full.guard(self._owner[name], group, new)
-        if name in self._whole_name and name != self._tiles[self._whole_name[name]][1].tiles[0]:
-            optimizer._index_update_count[index] -= 1  # one update of a parameter, however many tiles it has
-        weight_versions.update(optimizer, index, old, new, worker.gradients[name], self._optimizer_states[name])
-        if in_place:
-            versions.renew()
+        first = name not in self._whole_name or name == self._tiles[self._whole_name[name]][1].tiles[0]
+        return weight_versions.Update(index, old, new, worker.gradients[name], self._optimizer_states[name], first)
+
+    def _hand_on(self, name: str, item: weight_versions.Update, worker: _Worker, version: int) -> None:
+        """A weight's update has been queued: count the version, and give it to other devices that hold the weight."""
+        if item.new is item.old:
+            worker.weights[name].renew()
         else:
-            versions.add(new)
+            worker.weights[name].add(item.new)
         for (stage, _), follower in self._workers.items():
             if follower is not worker and name in follower.weights:
                 copies = follower.weights[name]
                 target = copies.next_array(self._runner.oldest_wanted(stage, version))
-                new.copyto(target)
+                item.new.copyto(target)
                 copies.add(target)
 
     # -- building --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The versions of a parameter on one device: kept by reference, written out of place, reused when nobody needs them."""
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 import mxnet as mx
 from mxnet import optimizer as optimizers
@@ -82,17 +82,11 @@ class Versions:
         self._held, self._users, self.newest = {number: array}, {}, number
 
 
-def update(optimizer: optimizers.Optimizer, index: int, old: NDArray, new: NDArray, gradient: NDArray,
-           state: Any) -> None:
-    """Queue an update from one array to another.
-
-    MXNet's SGD writes out of place, which copies nothing. Every other optimizer gets a copy of the weights,
-    one for each update.
+class Update(NamedTuple):
+    """One array's step.
 
     Parameters
     ----------
-    optimizer : mxnet.optimizer.Optimizer
-        The optimizer.
     index : int
         The parameter's index with the optimizer.
     old, new : NDArray
@@ -101,27 +95,54 @@ def update(optimizer: optimizers.Optimizer, index: int, old: NDArray, new: NDArr
         Their gradient, before ``optimizer.rescale_grad``.
     state : object
         What ``optimizer.create_state_multi_precision`` made.
+    counts : bool
+        Whether it is the parameter's first array: further tiles are of the same update.
     """
-    if old is not new and gradient.stype == "default":
-        kind = type(optimizer)
-        if kind is optimizers.SGD and (state is None or isinstance(state, NDArray)):
-            _sgd(optimizer, index, old, new, gradient, state)
-            return
-    if old is not new:
-        old.copyto(new)
-    if optimizer.aggregate_num:  # such optimizers take lists
-        optimizer.update_multi_precision([index], [new], [gradient], [state])
-    else:
-        optimizer.update_multi_precision(index, new, gradient, state)
+
+    index: int
+    old: NDArray
+    new: NDArray
+    gradient: NDArray
+    state: Any
+    counts: bool = True
 
 
-def _sgd(optimizer, index, old, new, gradient, state) -> None:
-    optimizer._update_count(index)
-    settings = {"lr": optimizer._get_lr(index), "wd": optimizer._get_wd(index),
+def update(optimizer: optimizers.Optimizer, updates: Sequence[Update]) -> None:
+    """Queue updates from arrays to others.
+
+    MXNet's SGD writes out of place, which copies nothing; each array by an operator of its own, since those that take
+    many at a time go through them element by element, which is slow on CPUs. Every other optimizer gets a copy of the
+    weights, one for each update.
+
+    Parameters
+    ----------
+    optimizer : mxnet.optimizer.Optimizer
+        The optimizer.
+    updates : sequence of Update
+        The arrays.
+    """
+    for item in updates:
+        if not item.counts:
+            optimizer._index_update_count[item.index] -= 1
+        plain = item.gradient.stype == "default" and (item.state is None or isinstance(item.state, NDArray))
+        if type(optimizer) is optimizers.SGD and plain:
+            _sgd(optimizer, item)
+            continue
+        if item.old is not item.new:
+            item.old.copyto(item.new)
+        if optimizer.aggregate_num:  # such optimizers take lists
+            optimizer.update_multi_precision([item.index], [item.new], [item.gradient], [item.state])
+        else:
+            optimizer.update_multi_precision(item.index, item.new, item.gradient, item.state)
+
+
+def _sgd(optimizer: optimizers.SGD, item: Update) -> None:
+    optimizer._update_count(item.index)
+    settings = {"lr": optimizer._get_lr(item.index), "wd": optimizer._get_wd(item.index),
                 "rescale_grad": optimizer.rescale_grad}
     if optimizer.clip_gradient:
         settings["clip_gradient"] = optimizer.clip_gradient
-    if state is None:
-        mx.nd.sgd_update(old, gradient, out=new, **settings)
+    if item.state is None:
+        mx.nd.sgd_update(item.old, item.gradient, out=item.new, **settings)
     else:
-        mx.nd.sgd_mom_update(old, gradient, state, out=new, momentum=optimizer.momentum, **settings)
+        mx.nd.sgd_mom_update(item.old, item.gradient, item.state, out=item.new, momentum=optimizer.momentum, **settings)
