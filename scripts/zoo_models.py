@@ -116,7 +116,7 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^icnet", (3, 64, 64), {"crop_size": 64, "base_size": 64}),
     Family(r"^(fcn|psp|deeplab|danet|fastscnn)", (3, 32, 32), _CROP),
     Family(r"^monodepth2.*posenet", (6, 64, 64)),
-    Family(r"^(monodepth2|alexnet|hrnet)", (3, 64, 64)),
+    Family(r"^(monodepth2|alexnet|hrnet|dla|center_net_dla)", (3, 64, 64)),
     Family(r"^residualattention", (3, 224, 224), {}, images, 1),
     Family(r"cifar", (3, 32, 32)),
     Family(r"^i3d_inceptionv3", (3, 8, 128, 128), {}, images, 2),
