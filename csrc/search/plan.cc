@@ -339,7 +339,23 @@ Plan read_plan(const Program& program, const Json& json) {
     throw Error("the plan has " + std::to_string(plan.results.size()) + " outputs, the graph " +
                 std::to_string(program.results().size()));
   }
+  leave_statistics_alike(program, &plan);
   return plan;
+}
+
+bool leave_statistics_alike(const Program& program, Plan* plan) {
+  bool changed = false;
+  const size_t outputs = program.graph().outputs().size();
+  std::map<int, size_t> first;
+  for (size_t s = 0; s < program.expanded.statistics.size(); ++s) {
+    const int variable = program.expanded.statistics[s].variable;
+    const size_t shared = first.emplace(variable, outputs + s).first->second;
+    if (shared == outputs + s || plan->results[outputs + s] == plan->results[shared]) continue;
+    plan->results[outputs + s] = plan->results[shared];
+    plan->tensors[{variable, 0}] = plan->results[shared];
+    changed = true;
+  }
+  return changed;
 }
 
 }  // namespace soybean

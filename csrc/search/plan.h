@@ -66,6 +66,11 @@ struct Plan {
   std::vector<Tiling> results;                // by Program::results()
 };
 
+// A state that several operators move (a BatchNorm that is used twice) rests in one
+// tiling, so that all its batch statistics are left in that of the first. Returns
+// whether that changes the plan.
+bool leave_statistics_alike(const Program& program, Plan* plan);
+
 // Throw Error naming `what`, for cuts or a tiling that cannot be.
 void check_operator(const Mesh& mesh, const Rule& rule, const OperatorCuts& cuts,
                     const std::string& what);

@@ -370,6 +370,7 @@ class Search {
 
   SearchResult finish(Found found, bool searched) const {
     SearchResult result;
+    const bool moved = leave_statistics_alike(program_, &found.plan);
     found.plan.strategy = options_.strategy;
     found.plan.whole_boundary = options_.whole_boundary;
     check_plan(program_, found.plan);
@@ -378,6 +379,7 @@ class Search {
     report.machine = options_.topology ? &options_.topology->machine : nullptr;
     report.optimizer_states = options_.optimizer_states;
     result.evaluation = evaluate(space, found.plan, report, &known_);
+    if (moved) found.exact = found.exact && pricing_.machine == nullptr && result.evaluation.bytes() <= found.lower_bound;
     const int64_t needed = result.evaluation.memory.peak();
     if (options_.memory_limit > 0 && needed > options_.memory_limit) {
       throw Error("strategy " + options_.strategy + " does not fit into " + std::to_string(options_.memory_limit) +
