@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MXNET_CPU_TEMP_COPY", "64")
 
 import mxnet as mx  # noqa: E402
-from mxnet import autograd, gluon  # noqa: E402
+from mxnet import gluon  # noqa: E402
 from rich.table import Table  # noqa: E402
 from soybean_mx import gluon_front, topology_measurement  # noqa: E402
 from soybean_mx.devices import contexts  # noqa: E402
@@ -25,26 +25,9 @@ from soybean_mx.files import write_json  # noqa: E402
 from soybean_mx.pipeline import PipelineTrainer, combined  # noqa: E402
 from soybean_mx.plan_report import console  # noqa: E402
 
-from bench_pipeline import CLASSES, build, seconds_per_step  # noqa: E402
+from bench_pipeline import CLASSES, SGD, build, gluon_step, seconds_per_step  # noqa: E402
 
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
-SGD = {"learning_rate": 1e-3, "momentum": 0.9}
-
-
-def tiled_step(net: gluon.HybridBlock, strategy: str, devices: List[mx.Context], data: mx.nd.NDArray,
-               label: mx.nd.NDArray) -> Callable[[], mx.nd.NDArray]:
-    """A step of a network that is tiled by a strategy of the planner."""
-    net.hybridize(backend=gluon_front.BACKEND, devices=devices, strategy=strategy)
-    trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
-
-    def step() -> mx.nd.NDArray:
-        with autograd.record():
-            value = LOSS(net(data), label)
-        value.backward()
-        trainer.step(data.shape[0])
-        return value
-
-    return step
 
 
 def main(argv: Optional[List[str]] = None) -> List[Dict[str, object]]:
@@ -69,7 +52,8 @@ def main(argv: Optional[List[str]] = None) -> List[Dict[str, object]]:
         predicted[item.name] = item.seconds
         if len(item.stages) == 1:
             strategy = "data" if item.name == "data parallelism" else "optimal"
-            steps[item.name] = tiled_step(net, strategy, devices, data, label)
+            net.hybridize(backend=gluon_front.BACKEND, devices=devices, strategy=strategy)
+            steps[item.name] = gluon_step(net, data, label)
             continue
         own = next(other for other in combined.for_block(net, [data.shape], topology) if other.name == item.name)
         trainer = PipelineTrainer(net, LOSS, "sgd", SGD, devices, "1f1b", [stage.operators for stage in own.stages],

@@ -27,6 +27,7 @@ from soybean_mx.pipeline.schedule import SCHEDULES, bubble  # noqa: E402
 import models  # noqa: E402
 
 CLASSES = 10
+SGD = {"learning_rate": 1e-3, "momentum": 0.9}
 
 
 def build(name: str, data: mx.nd.NDArray, context: mx.Context) -> gluon.HybridBlock:
@@ -40,8 +41,12 @@ def build(name: str, data: mx.nd.NDArray, context: mx.Context) -> gluon.HybridBl
 
 def one_device(name: str, data: mx.nd.NDArray, label: mx.nd.NDArray) -> Callable[[], mx.nd.NDArray]:
     """A step of plain MXNet on the first CPU context or GPU."""
-    net, loss = build(name, data, data.context), gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1e-3, "momentum": 0.9})
+    return gluon_step(build(name, data, data.context), data, label)
+
+
+def gluon_step(net: gluon.HybridBlock, data: mx.nd.NDArray, label: mx.nd.NDArray) -> Callable[[], mx.nd.NDArray]:
+    """A step of a network with ``gluon.Trainer``."""
+    loss, trainer = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.Trainer(net.collect_params(), "sgd", SGD)
 
     def step() -> mx.nd.NDArray:
         with autograd.record():
@@ -111,7 +116,7 @@ def main(argv: Optional[List[str]] = None) -> Dict[str, object]:
     label = mx.nd.random.randint(0, CLASSES, (args.batch_size,), ctx=first).astype("float32")
     trainers = {schedule: PipelineTrainer(
         build(args.model, data, first), gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
-        {"learning_rate": 1e-3, "momentum": 0.9}, args.devices, schedule, args.stages,
+        SGD, args.devices, schedule, args.stages,
         microbatches=args.microbatches)
         for schedule in args.schedule}
     contenders = {"one device": one_device(args.model, data, label),

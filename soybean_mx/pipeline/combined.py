@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from soybean_mx import core
+from soybean_mx.pipeline.symbol_parts import cut_out
 from soybean_mx.topology import Level, Topology
 
 MOST_CUTS = 48
@@ -215,12 +216,11 @@ def within(topology: Topology, group: int) -> Dict[str, Any]:
     dict
         The planner's option ``topology``.
     """
-    levels, left = [], group
+    levels = []
     for level, extent in reversed(list(zip(topology.levels, _extents(topology)))):
         groups = level.groups if group >= extent * level.groups else max(1, group // extent)
         if groups > 1:
-            levels.insert(0, {**replace(level, groups=groups).to_json()})
-            left //= groups
+            levels.insert(0, replace(level, groups=groups).to_json())
     if not levels:  # one device, which the planner wants a link for
         level = topology.levels[-1]
         levels = [{"name": level.name, "groups": 1, "bandwidth": level.bandwidth, "latency": level.latency}]
@@ -303,8 +303,7 @@ class _Network:
 
     def crossing(self, cut: int) -> List[Tuple[int, int]]:
         """The tensors of operators before a cut that others behind it use; of the last cut, the outputs."""
-        return [tensor for tensor, last in self._last_use.items()
-                if self._position[tensor[0]] < cut and (last >= cut or cut == len(self.operators) <= last)]
+        return [tensor for tensor, last in self._last_use.items() if self._position[tensor[0]] < cut <= last]
 
     def cuts(self) -> List[int]:
         """Where a stage may end, as numbers of operators before it, in ascending order; the first is 0."""
@@ -337,8 +336,8 @@ class _Network:
         best[0][0] = 0.0
         for stage in range(1, count + 1):
             for end in range(stage, len(cuts) - (count - stage)):
+                boundary = self._boundary(cuts[end], group * stage, group) if stage < count else 0.0
                 for begin in range(stage - 1, end):
-                    boundary = self._boundary(cuts[end], group * stage, group) if stage < count else 0.0
                     seconds = max(best[stage - 1][begin], before[end] - before[begin], boundary)
                     if seconds < best[stage][end]:
                         best[stage][end], origin[stage][end] = seconds, begin
@@ -367,19 +366,18 @@ class _Network:
             for place in range(1, len(chosen) - 1):
                 for step in (-1, 1):
                     moved = [*chosen[:place], chosen[place] + step, *chosen[place + 1:]]
-                    if moved[place - 1] < moved[place] < moved[place + 1] and self._touches(cuts, chosen, group, place):
+                    if moved[place - 1] < moved[place] < moved[place + 1] and \
+                            self._at(cuts, chosen, group, place) >= seconds:
                         tried.append((self._slowest(cuts, moved, group), moved))
             if not tried or min(tried)[0] >= seconds:
                 return chosen
             seconds, chosen = min(tried)
 
-    def _touches(self, cuts: Sequence[int], chosen: Sequence[int], group: int, place: int) -> bool:
-        """Whether the slowest part lies at a boundary, so that moving this one can help."""
-        slowest = self._slowest(cuts, chosen, group)
-        parts = [self._stage_seconds(cuts[chosen[place - 1]], cuts[chosen[place]], group),
-                 self._stage_seconds(cuts[chosen[place]], cuts[chosen[place + 1]], group),
-                 self._boundary(cuts[chosen[place]], group * place, group)]
-        return max(parts) >= slowest
+    def _at(self, cuts: Sequence[int], chosen: Sequence[int], group: int, place: int) -> float:
+        """The slowest of a boundary and the stages on its two sides: what moving it can change."""
+        return max(self._stage_seconds(cuts[chosen[place - 1]], cuts[chosen[place]], group),
+                   self._stage_seconds(cuts[chosen[place]], cuts[chosen[place + 1]], group),
+                   self._boundary(cuts[chosen[place]], group * place, group))
 
     def _slowest(self, cuts: Sequence[int], chosen: Sequence[int], group: int) -> float:
         stages = [self._stage_seconds(cuts[begin], cuts[end], group) for begin, end in zip(chosen, chosen[1:])]
@@ -403,34 +401,20 @@ class _Network:
 
     def stage_graph(self, begin: int, end: int) -> Dict[str, Any]:
         """The graph of the operators from one position to another, fed with what comes from others."""
-        nodes: List[Dict[str, Any]] = []
-        places: Dict[Tuple[int, int], int] = {}
+        part = cut_out(self._nodes, set(self._indices[begin:end]))
         shapes, itemsizes, variables = {}, {}, {}
-
-        def variable(source: int, output: int) -> List[int]:
-            node = self._nodes[source]
-            own = node["op"] == "null"
-            key = (source, 0) if own else (source, output)
-            if key not in places:
-                name = node["name"] if own else f"_received_{node['name']}_{output}"
-                places[key] = len(nodes)
-                nodes.append(node if own else {"op": "null", "name": name, "inputs": []})
-                shapes[name] = [self._graph["shapes"][node["name"]][output]]
-                itemsizes[name] = [self._graph["itemsizes"][node["name"]][output]]
-                variables[name] = self._graph["variables"][name] if own else {"role": "input", "requires_grad": True}
-            return [places[key], 0, 0]
-
-        inside = set(self._indices[begin:end])
-        for index in self._indices[begin:end]:
-            node = self._nodes[index]
-            sources = [[places[source, -1], output, *rest] if source in inside else variable(source, output)
-                       for source, output, *rest in node["inputs"]]
-            places[index, -1] = len(nodes)
-            nodes.append({**node, "inputs": sources})
-            for kept, given in ((shapes, "shapes"), (itemsizes, "itemsizes")):
-                kept[node["name"]] = self._graph[given][node["name"]]
-        heads = [[places[source, -1], output, 0] for source, output in self.crossing(end) if source in inside]
-        text = {**self._symbol, "nodes": nodes, "heads": heads, "node_row_ptr": list(range(len(nodes) + 1)),
-                "arg_nodes": [place for place, node in enumerate(nodes) if node["op"] == "null"]}
-        return {**self._graph, "symbol": json.dumps(text), "shapes": shapes, "itemsizes": itemsizes,
-                "variables": variables}
+        for node in part.nodes:
+            name = node["name"]
+            if name in part.received:
+                source, output = part.received[name]
+                made = self._nodes[source]["name"]
+                shapes[name] = [self._graph["shapes"][made][output]]
+                itemsizes[name] = [self._graph["itemsizes"][made][output]]
+                variables[name] = {"role": "input", "requires_grad": True}
+                continue
+            shapes[name], itemsizes[name] = self._graph["shapes"][name], self._graph["itemsizes"][name]
+            if node["op"] == "null":
+                variables[name] = self._graph["variables"][name]
+        heads = [tensor for tensor in self.crossing(end) if tensor[0] in part.places]
+        return {**self._graph, "symbol": part.symbol_json(heads, self._symbol["attrs"]), "shapes": shapes,
+                "itemsizes": itemsizes, "variables": variables}

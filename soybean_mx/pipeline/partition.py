@@ -11,10 +11,11 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 import mxnet as mx
 
+from soybean_mx.pipeline.symbol_parts import Tensor, cut_out
+
 # A number that is moved takes as long as so many multiplications: 4 bytes at 10 GB/s, 50 Gflop/s of a CPU's core.
 PER_NUMBER = 10
 
-Tensor = Tuple[int, int]  # a node's index in the whole graph, and which of its outputs
 
 
 class PartitionError(ValueError):
@@ -238,36 +239,12 @@ def _check_order(nodes: Sequence[Dict[str, Any]], stage_of: Mapping[int, int]) -
 
 def _stage(graph: Dict[str, Any], stage_of: Mapping[int, int], stage: int, outputs: Sequence[Tensor],
            inputs: set, auxiliary: set) -> StageGraph:
-    nodes, places, received = [], {}, {}
-
-    def variable(tensor: Tensor) -> List[int]:
-        source = graph["nodes"][tensor[0]]
-        if source["op"] == "null":
-            node = source
-        else:
-            name = f"_received_{tensor[0]}_{tensor[1]}"
-            node = {"op": "null", "name": name, "inputs": []}
-            received[name] = tensor
-        if tensor not in places:
-            places[tensor] = len(nodes)
-            nodes.append(node)
-        return [places[tensor], 0, 0]
-
-    for index in sorted(index for index, at in stage_of.items() if at == stage):
-        node = graph["nodes"][index]
-        sources = [[places[source, -1], output, *rest] if stage_of.get(source) == stage else variable((source, output))
-                   for source, output, *rest in node["inputs"]]
-        places[index, -1] = len(nodes)
-        nodes.append({**node, "inputs": sources})
     if not outputs:
         raise PartitionError(f"Nothing that stage {stage} computes is used by another: give stages in the order of "
                              "the network.")
-    text = json.dumps({
-        "nodes": nodes, "arg_nodes": [place for place, node in enumerate(nodes) if node["op"] == "null"],
-        "node_row_ptr": list(range(len(nodes) + 1)), "attrs": graph["attrs"],
-        "heads": [[places[source, -1], output, 0] for source, output in outputs]})
-    symbol = mx.sym.load_json(text)
-    names = [node["name"] for node in nodes if node["op"] == "null"]
+    part = cut_out(graph["nodes"], {index for index, at in stage_of.items() if at == stage})
+    symbol = mx.sym.load_json(part.symbol_json(outputs, graph["attrs"]))
+    names, received = [node["name"] for node in part.nodes if node["op"] == "null"], part.received
     return StageGraph(symbol, [name for name in names if name in inputs], received,
                       [name for name in names if name not in inputs and name not in auxiliary
                        and name not in received],
