@@ -18,7 +18,7 @@ COST_MODELS = ("overlap", "released", "v1", "sosp")
 SCHEDULES = ("1f1b", "flush")
 MAX_DEVICES = 1024
 # What only one of the command's two uses takes.
-_OF_COMPARISONS = ("batch_size", "classes", "microbatches")
+_OF_COMPARISONS = ("batch_size", "classes", "schedule", "microbatches")
 _OF_PROFILES = ("devices", "bandwidth", "memory_limit", "output")
 _PREFIXES = {"": 1, **{prefix: 1000 ** power for power, prefix in enumerate("kMGT", 1)},
              **{f"{prefix}i": 1024 ** power for power, prefix in enumerate("KMGT", 1)}}
@@ -51,7 +51,7 @@ def add(commands) -> None:
                                "whose stages are tiled, side by side")
     compared.add_argument("--batch-size", type=int, metavar="B", help="of the model; default: 256")
     compared.add_argument("--classes", type=int, metavar="N", help="of the model")
-    compared.add_argument("--schedule", choices=SCHEDULES, default=SCHEDULES[0],
+    compared.add_argument("--schedule", choices=SCHEDULES,
                           help="1f1b (default): every batch is a minibatch; flush: a batch is cut into microbatches")
     compared.add_argument("--microbatches", type=int, metavar="M", help="of a batch that is flushed; default: 8")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -104,9 +104,10 @@ def _compare(arguments: argparse.Namespace, topology: Optional[Topology]) -> int
         if getattr(arguments, option) is not None:
             raise ArgumentError(f"--{option.replace('_', '-')} {getattr(arguments, option)} was given with --compare, "
                                 "which takes the devices and their memory from the topology: leave it out.")
-    flushes = arguments.schedule == "flush"
+    schedule = arguments.schedule or SCHEDULES[0]
+    flushes = schedule == "flush"
     if arguments.microbatches is not None and not (flushes and arguments.microbatches > 0):
-        raise ArgumentError(f"--microbatches {arguments.microbatches} was given with --schedule {arguments.schedule}: "
+        raise ArgumentError(f"--microbatches {arguments.microbatches} was given with --schedule {schedule}: "
                             "give 1 or more, with --schedule flush.")
     microbatches = (arguments.microbatches or 8) if flushes else 1
     batch = arguments.batch_size or 256
@@ -117,11 +118,11 @@ def _compare(arguments: argparse.Namespace, topology: Optional[Topology]) -> int
     part = _loaded(arguments, batch // microbatches) if microbatches > 1 else None
     states = OPTIMIZER_STATES.get(arguments.optimizer, arguments.optimizer_states) or 0
     try:
-        found = combined.compare(loaded.graph, topology, arguments.schedule, microbatches, part and part.graph, states)
+        found = combined.compare(loaded.graph, topology, schedule, microbatches, part and part.graph, states)
     except combined.CombinationError as error:
         raise ArgumentError(str(error)) from None
     header = {"model": arguments.profile, "batch_size": batch, "topology": topology.name,
-              "schedule": arguments.schedule, "microbatches": microbatches}
+              "schedule": schedule, "microbatches": microbatches}
     items = combined_report.report(found)
     if arguments.json:
         print(json.dumps({**header, "combinations": items}, indent=1))

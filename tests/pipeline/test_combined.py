@@ -160,6 +160,7 @@ def test_the_command(capsys):
     (["--compare", "--topology", "p2.8xlarge", "--microbatches", "4"], "--microbatches 4 was given with --schedule"),
     (["--compare", "--topology", "p2.8xlarge", "--schedule", "flush", "--batch-size", "9"], "cannot be cut into 8"),
     (["--compare", "--topology", "p2.8xlarge", "--classes", "0"], "number of classes is 0"),
+    (["--topology", "p2.8xlarge", "--schedule", "flush"], "--schedule flush was given without --compare"),
     (["--topology", "p2.8xlarge", "--batch-size", "9"], "without --compare")])
 def test_arguments_that_do_not_fit(capsys, arguments, message):
     assert cli.main(["stages", "alexnet", *arguments]) == 2
