@@ -213,9 +213,11 @@ class PipelineTrainer:
         Whether stages keep of a pass only its inputs, its outputs and the version of its weights, and run it again
         before its backward pass. Stages that hold one pass at a time, or draw random numbers, do not.
     recoverable : bool, optional
-        Whether the parameters of the last update that all stages have completed can be saved after one has failed. With
-        ``1f1b`` that costs as many versions on each stage as there are stages, and is off; with others it costs
-        nothing, and is on.
+        Whether the parameters of the last update that all stages have completed can be saved after one has failed. On,
+        but for ``1f1b`` with different numbers of replicas. With ``1f1b`` a stage then has up to as many versions as
+        there are stages (one more with replicas), and with different replicas as many as it makes between two steps
+        after which all stages have updated; False leaves it with PipeDream's number. Other schedules have these
+        versions anyway.
 
     Raises
     ------
@@ -246,7 +248,8 @@ class PipelineTrainer:
         if recoverable is False and schedule in SYNCHRONOUS:
             raise ScheduleError(f"recoverable=False was given with the schedule {schedule!r}, which always is: leave "
                                 "it out.")
-        self.recoverable = schedule != "1f1b" if recoverable is None else recoverable
+        alike = len(set(self._replicas)) == 1
+        self.recoverable = (schedule != "1f1b" or alike) if recoverable is None else recoverable
         self.recompute = recompute
         self._full: Optional[FullUpdates] = None
         on = len(self._contexts) if schedule == "interleaved" else None
