@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -634,12 +635,13 @@ class PipelineTrainer:
         self._whole_name: Dict[str, str] = {}  # the parameter's, by that of a tile
         for optimizer in self._optimizers:
             optimizer.param_dict = {index: parameters[name] for index, name in enumerate(self._names)}
-        self._check_tiled(graphs)
+        self._check_tiled()
         self._optimizer_states: Dict[str, Any] = {}
         self._asked = asked
         self._tiles: Dict[str, Tuple[int, TiledWeight]] = {}
         types = _types_of_stages(graphs, [*data, *label], self._inputs, parameters, self.microbatches) \
             if max(self._tiled_over) > 1 else []
+        shared = {name for name, count in Counter(used).items() if count > 1}
         device = 0
         for stage, graph in enumerate(graphs):
             for replica in range(self._replicas[stage]):
@@ -648,7 +650,7 @@ class PipelineTrainer:
                     worker = _Worker(graph, group[0], parameters, computed)
                 else:
                     worker = _TiledWorker(graph, group, parameters, computed, types[stage],
-                                          self.schedule not in PER_MINIBATCH, self._tiling, self.recompute)
+                                          self.schedule not in PER_MINIBATCH, self._tiling, shared, self.recompute)
                     self._add_tiles(stage, worker)
                 self._workers[stage, replica] = worker
                 device += 1
@@ -690,19 +692,11 @@ class PipelineTrainer:
         full.start([0] * len(stages), values, [self._copied_states(stage) for stage in stages])
         return full
 
-    def _check_tiled(self, graphs: Sequence[StageGraph]) -> None:
+    def _check_tiled(self) -> None:
         """Whether the stages that are to be tiled can be."""
-        tiled = [stage for stage, size in enumerate(self._tiled_over) if size > 1]
-        if tiled and not is_elementwise(self._optimizers[0]):
+        if max(self._tiled_over) > 1 and not is_elementwise(self._optimizers[0]):
             raise PipelineError(f"The optimizer {type(self._optimizers[0]).__name__} looks at whole parameters, of "
                                 "which a tiled stage's devices have parts: use another, or tiled_over=1.")
-        for stage in tiled:
-            for other, graph in enumerate(graphs):
-                shared = set(graph.parameters) & set(graphs[stage].parameters) if other != stage else ()
-                for name in sorted(shared):
-                    raise PipelineError(f"The parameter {name} is used in the stages {stage} and {other}, and stage "
-                                        f"{stage} is tiled over {self._tiled_over[stage]} devices: put its operators "
-                                        "into one stage, or give stages of one device.")
 
     def _add_tiles(self, stage: int, worker: _TiledWorker) -> None:
         """Let the tiles of a stage's parameters be weights of their own, in the parameters' place."""
@@ -787,7 +781,7 @@ class PipelineTrainer:
         if self._failure is None:
             self._failure = found or PipelineError("An error of a stage has been read from a loss.")
             self._abandon()
-        return str(found or "its error has been raised where the loss was read").strip().splitlines()[0]
+        return _first_sentence(str(found or "its error has been raised where the loss was read"))
 
     def _write_parameters(self) -> None:
         held = {name: self._workers[self._owner[name], 0].weights[name] for name in self._asked}
@@ -981,6 +975,12 @@ class PipelineTrainer:
     def stages(self) -> List[List[str]]:
         """The operators of each stage, once there has been a step."""
         return [list(names) for names in self._stages]
+
+
+def _first_sentence(message: str) -> str:
+    """What an error of MXNet says, without the places that it may begin with."""
+    lines = [line.strip() for line in message.strip().splitlines()]
+    return next((line for line in lines if line and not line.startswith(("Traceback ", "File "))), lines[0])
 
 
 def _listed(arrays: Arrays) -> List[NDArray]:
