@@ -26,7 +26,7 @@ def planned(profile, levels, **options):
 
 
 def shipped(name):
-    profile = profiles.load(str(ROOT / "tests" / "pipeline" / "profiles" / f"{name}.graph.txt"))
+    profile = profiles.load(str(ROOT / "soybean_mx" / "pipeline" / "profiles" / f"{name}.graph.txt"))
     profile = profile.without(profile.inputs())
     return profiles.core_form(profile.without(list(profile.unused_items())))
 
