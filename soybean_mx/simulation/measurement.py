@@ -1,7 +1,8 @@
 """Times of the operators that the devices of a step run, measured here: each distinct one once, with plain MXNet.
 
-An operator runs on all contexts at once, as it does in a step, since contexts of a CPU share its cores. What an operator
-of one element takes the same way is what Python and the engine take to start one and to wait for it: it is taken off.
+An operator runs on all contexts at once, as it does in a step, since contexts of a CPU share its cores. What an
+operator of one element takes the same way is what Python and the engine take to start one and to wait for it: it is
+taken off.
 """
 from __future__ import annotations
 
