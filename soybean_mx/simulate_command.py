@@ -5,6 +5,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from soybean_mx import pins as user_pins
@@ -132,7 +133,11 @@ def _request(arguments: argparse.Namespace) -> Request:
     topology = topologies.load(arguments.topology) if arguments.topology else None
     options = planner_options(arguments, topology)
     states = OPTIMIZER_STATES.get(arguments.optimizer, arguments.optimizer_states)
-    return Request(load_model(arguments), options, topology or assumed(options["devices"]), states)
+    topology = topology or assumed(options["devices"])
+    loaded = load_model(arguments)
+    if not topology.device.copy_engines:  # CPU contexts, for which soybean_mx has operators of its own
+        loaded = replace(loaded, graph={**loaded.graph, "own_operators": True})
+    return Request(loaded, options, topology, states)
 
 
 def assumed(devices: int) -> Topology:

@@ -104,7 +104,7 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
         When an operator cannot be run on its own.
     """
     nodes = json.loads(graph["symbol"])["nodes"]
-    types = _types(graph, nodes, input_shapes, dtype)
+    types = _types(graph, nodes, dict.fromkeys(input_shapes, dtype))
     operators = _operators(graph, nodes, types)
     wanted: Dict[str, Operator] = {}
     for operator in operators.values():
@@ -199,12 +199,12 @@ def _description(node: Mapping[str, Any]) -> str:
     return f"{node['op']}({', '.join(f'{name}={value}' for name, value in attributes.items())})"
 
 
-def _types(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], input_shapes: Mapping[str, Sequence[int]],
-           dtype: str) -> Dict[Tensor, str]:
+def _types(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> Dict[Tensor, str]:
     """The numpy type of every tensor. The graph knows its size alone: where MXNet infers none, floats of that size."""
     symbol = mx.sym.load_json(graph["symbol"])
     internals = symbol.get_internals()
-    given = {name: np.dtype(dtype) for name in input_shapes if name in set(symbol.list_arguments())}
+    names = set(symbol.list_inputs())
+    given = {name: np.dtype(dtype) for name, dtype in known.items() if name in names}
     _, inferred, _ = internals.infer_type_partial(**given)
     found: Dict[Tensor, str] = {}
     heads = json.loads(internals.tojson())["heads"]
@@ -252,17 +252,18 @@ def _alone(operator: Operator) -> mx.sym.Symbol:
         "attrs": json.loads(mx.sym.var("x").tojson())["attrs"]}))  # the version
 
 
-def operators_of(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
-                 dtype: str) -> Dict[str, Operator]:
+def operators_of(graph: Mapping[str, Any], types: Mapping[str, Any]) -> Dict[str, Operator]:
     """The operators of a network by name.
 
     Parameters
     ----------
-    graph, input_shapes, dtype
-        As of :func:`measure`.
+    graph : mapping
+        The network, as :func:`measure` takes it.
+    types : mapping of str to numpy type
+        Of its variables.
     """
     nodes = json.loads(graph["symbol"])["nodes"]
-    found = _operators(graph, nodes, _types(graph, nodes, input_shapes, dtype))
+    found = _operators(graph, nodes, _types(graph, nodes, types))
     return {nodes[index]["name"]: operator for index, operator in found.items()}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import mxnet as mx
 import numpy as np
 
+from soybean_mx import operators
 from soybean_mx.graph import describe
 from soybean_mx.pipeline.layer_times import Operator, operators_of, time_operator
 from soybean_mx.simulation.operator_times import MeasuredTimes, OperatorSeconds
@@ -25,6 +26,8 @@ _SUM_BYTES = 4 << 20
 
 def operators_of_step(step: Step) -> Dict[str, Operator]:
     """The operators of the lowered graph by name, as they run on a device of their own."""
+    if step.graph.get("own_operators"):
+        operators.are_usable([mx.cpu()])
     text = json.loads(step.lowered["symbol"])
     for node in text["nodes"]:
         node.pop("control_deps", None)
@@ -46,7 +49,7 @@ def operators_of_step(step: Step) -> Dict[str, Operator]:
         if item.get("requires_grad", serial["requires_grad"]):
             trained.add(item["name"])
     graph = describe(symbol, inputs, parameters, trained, step.graph["training"])
-    return operators_of(graph, {name: shape for name, (shape, _) in inputs.items()}, "float32")
+    return operators_of(graph, {name: dtype for name, (_, dtype) in {**inputs, **parameters}.items()})
 
 
 def measure_times(steps: Sequence[Step], contexts: Sequence[mx.Context], repeats: int = 5,
