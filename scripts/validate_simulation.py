@@ -19,20 +19,21 @@ from typing import Any, Dict, List, Optional
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MXNET_CPU_TEMP_COPY", "64")
 
+from soybean_mx.files import write_json  # noqa: E402 - before MXNet, whose copies the package repairs
+
 NETWORKS = {"mlp": (64, 16), "alexnet": (16, 64), "vgg11": (8, 32), "resnet18": (8, 64)}  # batch, extent of images
 STRATEGIES = ("data", "optimal", "model")
 
 
 def measure(arguments: argparse.Namespace) -> List[Dict[str, Any]]:
     """The rows of one network on one list of contexts, in this process."""
-    from soybean_mx import gluon_front, memory, topology_measurement  # before MXNet, whose copies are repaired
+    import mxnet as mx
+    from soybean_mx import gluon_front, memory, topology_measurement
     from soybean_mx.devices import contexts
     from soybean_mx.simulation.measurement import measure_times
     from soybean_mx.simulation.operator_times import MeasuredTimes, OperatorSeconds, Roofline
     from soybean_mx.simulation.simulator import simulate_step
     from soybean_mx.simulation.steps import step_of
-
-    import mxnet as mx
 
     gluon_front.install()
     name = arguments.networks[0]
@@ -57,9 +58,9 @@ def measure(arguments: argparse.Namespace) -> List[Dict[str, Any]]:
                 start = time.perf_counter()
                 _train(net, data)
                 times[strategy].append(time.perf_counter() - start)
-    every = MeasuredTimes({key: OperatorSeconds(*map(statistics.median, zip(*(one.operators[key] for one in operators))))
-                           for key in operators[0].operators},
-                          statistics.median(one.memory_bandwidth for one in operators), operators[0].source)
+    found = {key: OperatorSeconds(*map(statistics.median, zip(*(one.operators[key] for one in operators))))
+             for key in operators[0].operators}
+    every = MeasuredTimes(found, statistics.median(one.memory_bandwidth for one in operators), operators[0].source)
     rows = []
     for strategy, net in nets.items():
         predicted = simulate_step(steps[strategy], topology, every)
@@ -195,8 +196,6 @@ def main(argv: Optional[List[str]] = None) -> None:
         return
     rows = in_children(arguments)
     if arguments.json is not None:
-        from soybean_mx.files import write_json
-
         write_json(arguments.json, rows)
     print(table(rows))
 
