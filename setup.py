@@ -120,7 +120,7 @@ def bundle_explorer(target: Path) -> None:
 
 
 def _libraries(source: Path) -> str:
-    """The libraries with their licences; npm checks them against the lock file's hashes, and runs none of their code."""
+    """The libraries with their licences. npm checks them against the lock file's hashes, and runs no code of theirs."""
     npm = _program("npm")
     if npm is None:
         raise OSError("there is no npm")
