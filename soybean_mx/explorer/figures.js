@@ -85,7 +85,7 @@ function drawTiles(place, width, height, shape, tiling, cuts) {
     const size = Math.min(12, box[1] - (count > 1 ? 4 : 1), (box[0] - 1) / (0.62 * label.length));
     if (size >= 2.5) {
       place.append("text").attr("class", count === devices && devices > 1 ? "replicas" : "owner").attr("x", x + box[0] / 2)
-        .attr("y", y + box[1] / 2 - (count > 1 ? 1 : 0)).style("font-size", `${size}px`).text(label);
+        .attr("y", y + box[1] / 2 - (count > 1 ? 1 : 0)).style("font-size", `${size}px`).classed("tiny", size < 4.5).text(label);
     }
     function sheet(left, top, name) {
       return place.append("rect").attr("class", name).attr("x", left).attr("y", top).attr("width", box[0]).attr("height", box[1]);

@@ -4,7 +4,8 @@ const BOX = { layer: [212, 84], plain: [150, 84], output: [84, 28] };
 const PICTURE = [62, 42];
 const FAR = 0.62;      // below this scale, small letters are left out and the others are larger
 const FARTHER = 0.42;  // below this one, only names and pictures are left
-const READABLE = 0.3;  // below this scale, a part is shown first and not all
+const CLOSE = 1.6;     // above this one, the smallest numbers are shown
+const READABLE = 0.22;  // below this scale, a part is shown first and not all
 const WIDEST = 13;
 
 class GraphView {
@@ -22,7 +23,7 @@ class GraphView {
     this.svg = d3.select(this.place).append("svg").attr("role", "group").attr("aria-label", "Layers, from the inputs down. Arrow keys go from layer to layer, Enter shows one.");
     this.canvas = this.svg.append("g");
     this.zoom = d3.zoom().scaleExtent([0.02, 6]).on("zoom", ({ transform }) => {
-      this.canvas.attr("transform", transform).classed("far", transform.k < FAR).classed("farther", transform.k < FARTHER);
+      this.canvas.attr("transform", transform).classed("far", transform.k < FAR).classed("farther", transform.k < FARTHER).classed("close", transform.k > CLOSE);
     });
     this.svg.call(this.zoom).on("dblclick.zoom", null);
     this.draw();
@@ -59,7 +60,8 @@ class GraphView {
       return;
     }
     const [w, h] = PICTURE;
-    group.append("text").attr("class", "title").attr("x", 10).attr("y", 17).text(shortened(layer.label, layer.weight >= 0 ? 19 : 15));
+    group.append("text").attr("class", "title").attr("x", 10).attr("y", 17).text(shortened(layer.label, layer.weight >= 0 ? 19 : 15))
+      .style("--far", `${Math.min(25, (width - 16) / (0.66 * Math.min(layer.label.length, 19)))}px`);
     group.append("text").attr("class", "cut").attr("x", width - 10).attr("y", 17);
     const right = width - 10 - w;
     const body = group.append("g").attr("class", "body");

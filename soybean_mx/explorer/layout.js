@@ -2,7 +2,6 @@
 // columns, so that it can be read at a glance; each is laid out on its own.
 
 const POINTS_PER_INCH = 72;
-const MOST_COLUMNS = 10;
 const GUTTER = 44;  // between columns, where edges from one to the next run
 const APART = 34;   // about what Graphviz leaves between ranks and between boxes
 
@@ -24,12 +23,13 @@ function layOut(viz, layers, edges, boxOf, space) {
   return { width: left - GUTTER, height: height + APART };
 }
 
-// The column of each layer: that number of columns at which all of the graph is drawn largest.
+// The column of each layer: divided so that all of the graph is drawn largest.
 function columns(layers, edges, boxOf, space) {
   const ranks = ranksOf(layers, edges);
+  const places = breaks(layers, edges);
   let best = null;
-  for (let count = 1; count <= MOST_COLUMNS; count++) {
-    const columnOf = divided(layers, edges, ranks, count);
+  for (let longest = Math.max(...ranks) + 1; longest > 0; longest--) {
+    const columnOf = divided(layers, ranks, places, longest);
     const [width, height] = estimate(layers, ranks, columnOf, boxOf);
     const scale = Math.min(space[0] / width, space[1] / height, 1);
     if (!best || scale > best.scale * 1.05) best = { scale, columnOf };
@@ -46,20 +46,26 @@ function ranksOf(layers, edges) {
   return ranks;
 }
 
-// Divides the layers, in their order, where all edges from before to behind come from one layer.
-function divided(layers, edges, ranks, count) {
-  const ends = layers.map((layer) => Math.max(layer.number, ...edges.filter((edge) => edge.source === layer.number).map((edge) => edge.target)));
-  const target = (Math.max(...ranks) + 1) / count;
-  const columnOf = [];
-  let column = 0, first = 0;
-  for (const layer of layers) {
-    const open = layers.slice(0, layer.number).filter((before) => ends[before.number] >= layer.number);
-    if (layer.number > 0 && column < count - 1 && open.length === 1 && ranks[layer.number] - first >= target - 0.5) {
+// The layers before which a column may end: where all edges from before to behind come from one layer.
+function breaks(layers, edges) {
+  const ends = layers.map((layer) => layer.number);
+  for (const edge of edges) ends[edge.source] = Math.max(ends[edge.source], edge.target);
+  return layers.filter((layer) => layer.number > 0 && layers.slice(0, layer.number).filter((before) => ends[before.number] >= layer.number).length === 1);
+}
+
+// Columns of up to so many ranks, as far as they may end there.
+function divided(layers, ranks, places, longest) {
+  const columnOf = layers.map(() => 0);
+  let first = 0, column = 0;
+  places.forEach((place, number) => {
+    const next = places[number + 1]?.number ?? layers.length;
+    const last = Math.max(...ranks.slice(place.number, next));
+    if (last - first + 1 > longest) {
       column++;
-      first = ranks[layer.number];
+      first = ranks[place.number];
     }
-    columnOf.push(column);
-  }
+    columnOf.fill(column, place.number);
+  });
   return columnOf;
 }
 

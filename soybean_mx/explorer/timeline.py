@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 from soybean_mx.explorer.layers import LayerGraph
 
 # What is closer, and what is shorter, than this share of the step is not told apart.
-_RESOLUTION = 1 / 1500
+_RESOLUTION = 1 / 1000
 KINDS = ("forward", "backward", "sum", "copy")
 
 
