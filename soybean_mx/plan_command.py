@@ -38,6 +38,10 @@ def add(commands) -> None:
     parser.add_argument("--compare", action="store_true", help="print what all strategies cost, side by side")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON (docs/interface.md)")
+    parser.add_argument("--html", metavar="FILE", help=(
+        "write a page that shows the plans of all strategies: a graph of layers, tilings, memory, a time line "
+        "(docs/explorer.md)"))
+    parser.add_argument("--dot", metavar="FILE", help="write the plan as a graph for Graphviz")
     parser.set_defaults(function=run, prog=parser.prog)
 
 
@@ -86,6 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.compare and arguments.output is not None:
             raise ArgumentError(f"Both --compare and -o {arguments.output} were given, but only one plan can be "
                                 "written: run once more with --strategy and -o.")
+        if arguments.compare and (arguments.html is not None or arguments.dot is not None):
+            raise ArgumentError("Both --compare and --html or --dot were given, but one command does one of them: "
+                                "leave out --compare (a page has all strategies side by side).")
         loaded = load_model(arguments)
         if arguments.compare:
             return _compare(arguments, loaded, options, topology)
@@ -252,6 +259,7 @@ def _plan(arguments, loaded, options, topology) -> int:
     plan = search(loaded.graph, options)
     header = {**_header(arguments, loaded, options, topology), **plan_report.summary(plan)}
     header["objective"] = header["objective"] or arguments.objective
+    _write_pictures(arguments, header, loaded.graph, options, plan)
     if arguments.output is not None:
         try:
             write_json(arguments.output, plan)
@@ -263,6 +271,27 @@ def _plan(arguments, loaded, options, topology) -> int:
     else:
         plan_report.print_plan(plan_report.console(), header, loaded.graph, plan)
     return 0
+
+
+def _write_pictures(arguments, header, graph, options, plan) -> None:
+    if arguments.html is None and arguments.dot is None:
+        return
+    from soybean_mx.explorer import output
+
+    for option, path in (("--html", arguments.html), ("--dot", arguments.dot)):
+        if path is None:
+            continue
+        try:
+            if option == "--dot":
+                output.write_dot(path, header, graph, plan)
+            else:
+                output.write_page(path, header, graph, options, STRATEGIES,
+                                  lambda changed: search(graph, changed))
+        except output.PageError as error:
+            raise ArgumentError(str(error)) from None
+        except OSError as error:
+            raise ArgumentError(f"The file {path!r} cannot be written ({error.strerror}): give another "
+                                f"{option}.") from None
 
 
 def _compare(arguments, loaded, options, topology) -> int:
