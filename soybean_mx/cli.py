@@ -8,7 +8,14 @@ import sys
 from typing import List, NoReturn, Optional
 
 import soybean_mx
-from soybean_mx import operators_command, plan_command, simulate_command, startup, topology_command
+from soybean_mx import (
+    operators_command,
+    plan_command,
+    reproduce_command,
+    simulate_command,
+    startup,
+    topology_command,
+)
 from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
 from soybean_mx.pipeline import profile_command, stages_command
 
@@ -77,5 +84,13 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = (_add_run, plan_command.add, simulate_command.add, topology_command.add, operators_command.add,
-             profile_command.add, stages_command.add)
+_COMMANDS = (
+    _add_run,
+    plan_command.add,
+    simulate_command.add,
+    topology_command.add,
+    operators_command.add,
+    profile_command.add,
+    stages_command.add,
+    reproduce_command.add,
+)

@@ -199,6 +199,12 @@ def summarise(rounds: List[Dict]) -> Dict:
     return dict(summary, errors=failed) if failed else summary
 
 
+def ratios(rounds: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) -> List[float]:
+    """Of the median step of a contender to that of another, in each round in which neither failed."""
+    return [statistics.median(own["seconds_all"]) / statistics.median(other["seconds_all"])
+            for own, other in zip(rounds, base) if "error" not in own and "error" not in other]
+
+
 def without_exchanges(contender: Contender) -> Contender:
     """The same work on every device, with nothing exchanged."""
     return replace(contender, name=f"{contender.name} without communication", exchanges=False)
