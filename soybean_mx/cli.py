@@ -15,8 +15,9 @@ from soybean_mx import (
     simulate_command,
     startup,
     topology_command,
+    tracing,
 )
-from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
+from soybean_mx.devices import VARIABLE, DeviceError, contexts, parse_devices
 from soybean_mx.pipeline import profile_command, stages_command
 
 
@@ -61,6 +62,8 @@ def _add_run(commands) -> None:
     parser.add_argument("--devices", metavar="LIST",
                         help=f"cpu:8 or gpu:4 (that many, from 0), gpu:0-3 or gpu:0,2 (these); default: ${VARIABLE}, "
                              "or else all GPUs, or else cpu:2")
+    parser.add_argument("--trace", metavar="FILE", help=(
+        "write a chrome trace of what the devices run, for Perfetto or chrome://tracing; on at most 4 CPU contexts"))
     parser.add_argument("script", help="the script's path")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     parser.set_defaults(function=_run, error=parser.error)
@@ -80,7 +83,15 @@ def _run(arguments: argparse.Namespace) -> int:
     startup.install()
     sys.argv = [arguments.script, *arguments.args]
     sys.path[0] = os.path.dirname(os.path.abspath(arguments.script))
-    runpy.run_path(arguments.script, run_name="__main__")
+    if arguments.trace is None:
+        runpy.run_path(arguments.script, run_name="__main__")
+        return 0
+    try:
+        devices = [f"{context.device_type}:{context.device_id}" for context in contexts(os.environ.get(VARIABLE))]
+        with tracing.recording(arguments.trace, devices=devices, name=os.path.basename(arguments.script)):
+            runpy.run_path(arguments.script, run_name="__main__")
+    except (DeviceError, tracing.RecordingError) as error:
+        arguments.error(str(error))
     return 0
 
 
