@@ -158,6 +158,7 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
     if (bool_option(given, "timeline")) {
       lowered.set("timeline", timeline_json(parallel, timeline(parallel, hardware, schedule.order)));
     }
+    if (bool_option(given, "step")) lowered.set("step", step_json(parallel, hardware, schedule.order));
     return lowered.text();
   });
 }

@@ -5,10 +5,17 @@ import argparse
 import os
 import runpy
 import sys
-from typing import List, Optional
+from typing import List, NoReturn, Optional
 
 import soybean_mx
-from soybean_mx import operators_command, plan_command, startup, topology_command
+from soybean_mx import (
+    operators_command,
+    plan_command,
+    reproduce_command,
+    simulate_command,
+    startup,
+    topology_command,
+)
 from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
 from soybean_mx.pipeline import profile_command, stages_command
 
@@ -27,7 +34,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         The exit status: 0, 1 when a plan is refused, 2 for arguments that cannot be used (where argparse finds them,
         it exits itself).
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="soybean-mx", description=(
             "Train a single-device Gluon script on many devices, or see what that would take."))
     parser.add_argument("--version", action="version", version=f"soybean_mx {soybean_mx.__version__}")
@@ -39,6 +46,13 @@ def main(argv: Optional[List[str]] = None) -> int:
         parser.print_help()
         return 2
     return arguments.function(arguments)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as commands do: the usage is for ``--help``."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` says what is possible)\n")
 
 
 def _add_run(commands) -> None:
@@ -70,5 +84,13 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = (_add_run, plan_command.add, topology_command.add, operators_command.add, profile_command.add,
-             stages_command.add)
+_COMMANDS = (
+    _add_run,
+    plan_command.add,
+    simulate_command.add,
+    topology_command.add,
+    operators_command.add,
+    profile_command.add,
+    stages_command.add,
+    reproduce_command.add,
+)

@@ -54,7 +54,7 @@ PLANNER = (ROOT / "docs" / "pipeline.md").read_text()
 def test_the_commands_of_the_planner(capsys, monkeypatch, tmp_path):
     block, *_ = re.findall(r"```sh\n(.*?)```", PLANNER, re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    (tmp_path / "soybean_mx").symlink_to(ROOT / "soybean_mx")
     for line in block.splitlines():
         program, *arguments = shlex.split(line)
         assert program == "soybean-mx"
@@ -102,7 +102,7 @@ def test_the_table_of_the_planner():
 
 def table_row(name):
     """What the cost models choose for a profile."""
-    profile = profiles.load(str(ROOT / "tests" / "pipeline" / "profiles" / f"{name}.graph.txt"))
+    profile = profiles.load(str(ROOT / "soybean_mx" / "pipeline" / "profiles" / f"{name}.graph.txt"))
     levels = device_levels("4x4", "10GB/s,10Gb/s", None)
     plans = {model: plan(profile, {"levels": levels, "cost_model": model})
              for model in ("released", "v1", "sosp", "overlap")}
