@@ -9,6 +9,7 @@ from typing import List, NoReturn, Optional
 
 import soybean_mx
 from soybean_mx import (
+    explain_command,
     operators_command,
     plan_command,
     reproduce_command,
@@ -98,6 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
 _COMMANDS = (
     _add_run,
     plan_command.add,
+    explain_command.add,
     simulate_command.add,
     topology_command.add,
     operators_command.add,
