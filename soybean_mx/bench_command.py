@@ -148,12 +148,13 @@ def _title(contender: Contender) -> str:
 
 
 def _figures(name: str, rounds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Dict[str, Any]:
-    found = running.summarise([dict(result) for result in rounds[name]])
+    found = running.summarise(rounds[name])
     if "seconds" not in found:
         return {"error": found["error"]}
     failed = found.get("errors")
     result = {"error": failed[0] if failed else None, "seconds": found["seconds"], "seconds_min": found["seconds_min"],
               "seconds_max": found["seconds_max"], "seconds_all": found["seconds_all"],
+              "processor_seconds": found["processor_seconds"],
               "peak_bytes": found["peak_bytes"], "bytes_moved": found["bytes_moved"],
               "first_loss": found["first_loss"], "last_loss": found["last_loss"]}
     for member, base in _BASES.items():
@@ -175,16 +176,17 @@ def _print(report: Mapping[str, Any]) -> None:
     out.print(Text(f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f}, MXNet "
                    f"{machine['mxnet']}"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("", "devices", "seconds per step", "speed / one device", "speed / data parallelism", "peak memory",
-                   "moved"):
+    for column in ("", "devices", "seconds per step", "of processors", "speed / one device", "speed / data parallelism",
+                   "peak memory", "moved"):
         table.add_column(column, justify="left" if column == "" else "right", overflow="fold")
     for item in report["contenders"]:
         if "seconds" not in item:
-            table.add_row(item["title"], str(item["devices"]), "failed", "-", "-", "-", "-")
+            table.add_row(item["title"], str(item["devices"]), "failed", *["-"] * 5)
             continue
         table.add_row(
             item["title"], str(item["devices"]),
             f"{item['seconds']:.3f} ({item['seconds_min']:.3f}-{item['seconds_max']:.3f})",
+            f"{item['processor_seconds']:.3f}",
             *(_speedup(item[member]) for member in _BASES), size(item["peak_bytes"]), size(item["bytes_moved"]))
     out.print(table)
     for item in report["contenders"]:
