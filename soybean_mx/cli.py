@@ -9,6 +9,7 @@ from typing import List, NoReturn, Optional
 
 import soybean_mx
 from soybean_mx import (
+    bench_command,
     explain_command,
     operators_command,
     plan_command,
@@ -105,5 +106,6 @@ _COMMANDS = (
     operators_command.add,
     profile_command.add,
     stages_command.add,
+    bench_command.add,
     reproduce_command.add,
 )
