@@ -8,7 +8,7 @@ import sys
 from typing import List, Optional
 
 import soybean_mx
-from soybean_mx import operators_command, plan_command, startup, topology_command
+from soybean_mx import doctor, operators_command, plan_command, startup, topology_command
 from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
 from soybean_mx.pipeline import profile_command, stages_command
 
@@ -71,4 +71,4 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 _COMMANDS = (_add_run, plan_command.add, topology_command.add, operators_command.add, profile_command.add,
-             stages_command.add)
+             stages_command.add, doctor.add)
