@@ -45,9 +45,17 @@ def run(page: Path) -> None:
         elif block.language == "python":
             printed = run_python(block, names)
         elif block.language == "sh":
+            exec(compile(block.setup, f"the setup of {block.place}", "exec"), names)
             printed = "".join(run_command(block, command) for command in block.commands(block.run_text()))
         if time.time() - start > 1:
             print(f"{block.place}: {time.time() - start:.1f} s", file=sys.stderr)
+
+
+def write_files(page: str) -> None:
+    """Write the files that another page shows, for one that says so in a setup."""
+    for block in blocks(ROOT / page):
+        if block.is_file:
+            Path(block.is_file).write_text(block.text)
 
 
 def run_python(block: Block, names: Dict[str, Any]) -> str:
@@ -80,6 +88,10 @@ def run_command(block: Block, command: str) -> str:
             raise AssertionError(f"{block.place}: {command} ends with status {status}")
         return out.getvalue()
     environment = dict(os.environ, PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))
+    if "SOYBEAN_MX" in command:  # the start-up hook, where the package is on PYTHONPATH and not installed
+        Path("hook").mkdir(exist_ok=True)
+        Path("hook", "sitecustomize.py").write_text((ROOT / "soybean_mx.pth").read_text())
+        environment["PYTHONPATH"] = os.pathsep.join(["hook", environment.get("PYTHONPATH", "")])
     done = subprocess.run(["bash", "-ec", command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True)
     if done.returncode:

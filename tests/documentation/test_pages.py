@@ -10,13 +10,14 @@ import sys
 import pytest
 
 from tests.child import ROOT, run_child
+from tests.documentation import api, command_line
 from tests.documentation.pages import ELSEWHERE, LANGUAGES, PAGES, anchors, blocks, links, name_of
 
 BLOCKS = [block for page in PAGES if name_of(page) not in ELSEWHERE for block in blocks(page)]
 RUN = [page for page in PAGES if name_of(page) not in ELSEWHERE
        and any(block.language in ("sh", "python") and not block.not_run for block in blocks(page))]
-PROGRAMS = re.compile(r"(\w+=\S+ )*(soybean-mx |python -m soybean_mx |python scripts/\w+\.py\b|python \w+\.py\b|"
-                      r"python -m tests\.[\w.]+|pip install |apt-get install |make \w+)")
+PROGRAMS = re.compile(r"(\w+=('[^']*'|\S+) )*(soybean-mx |python -m soybean_mx |python scripts/\w+\.py\b|"
+                      r"python \w+\.py\b|python -m tests\.[\w.]+|pip install |apt-get install |make \w+)")
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
@@ -100,3 +101,14 @@ def test_links_lead_somewhere(page):
         assert target.exists(), f"{name_of(page)}: {link}"
         if anchor:
             assert anchor in anchors(target), f"{name_of(page)}: {link}"
+
+
+def test_the_index_lists_every_page():
+    index = ROOT / "docs" / "index.md"
+    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert {page.resolve() for page in PAGES} - {index.resolve()} <= listed
+
+
+@pytest.mark.parametrize("module", [api, command_line], ids=["api", "command_line"])
+def test_written_pages_are_current(module):
+    assert module.PAGE.read_text() == module.page(), f"run python -m {module.__name__}"
