@@ -10,6 +10,7 @@ from typing import List, NoReturn, Optional
 import soybean_mx
 from soybean_mx import (
     bench_command,
+    doctor,
     explain_command,
     operators_command,
     plan_command,
@@ -37,6 +38,16 @@ def main(argv: Optional[List[str]] = None) -> int:
         The exit status: 0, 1 when a plan is refused, 2 for arguments that cannot be used (where argparse finds them,
         it exits itself).
     """
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
+    return arguments.function(arguments)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = _Parser(
         prog="soybean-mx", description=(
             "Train a single-device Gluon script on many devices, or see what that would take."))
@@ -44,11 +55,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add_command in _COMMANDS:
         add_command(commands)
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return 2
-    return arguments.function(arguments)
+    return parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,4 +115,5 @@ _COMMANDS = (
     stages_command.add,
     bench_command.add,
     reproduce_command.add,
+    doctor.add,
 )

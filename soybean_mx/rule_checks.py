@@ -93,7 +93,7 @@ def _symbol(rule: Rule, attributes: Mapping[str, Any]) -> mx.symbol.Symbol:
 
 
 def _possible_cuts(factors: Sequence[Mapping[str, Any]]) -> List[Tuple[str, ...]]:
-    """Each factor into 2 and 3 parts, each pair into 2 by 2: a factor for each cut, and three equal ones for 3 parts."""
+    """Each factor into 2 and 3 parts, each pair into 2 by 2: a factor for each cut, three equal ones for 3 parts."""
     halves = [(factor["name"],) for factor in factors if factor["size"] > 1]
     thirds = [(factor["name"],) * 3 for factor in factors if factor["size"] > 2]
     return halves + thirds + [(first, second) for (first,), (second,) in itertools.combinations(halves, 2)]
