@@ -8,7 +8,18 @@ import sys
 from typing import List, NoReturn, Optional
 
 import soybean_mx
-from soybean_mx import operators_command, plan_command, simulate_command, startup, topology_command, tracing
+from soybean_mx import (
+    bench_command,
+    doctor,
+    explain_command,
+    operators_command,
+    plan_command,
+    reproduce_command,
+    simulate_command,
+    startup,
+    topology_command,
+    tracing,
+)
 from soybean_mx.devices import VARIABLE, DeviceError, contexts, parse_devices
 from soybean_mx.pipeline import profile_command, stages_command
 
@@ -27,6 +38,16 @@ def main(argv: Optional[List[str]] = None) -> int:
         The exit status: 0, 1 when a plan is refused, 2 for arguments that cannot be used (where argparse finds them,
         it exits itself).
     """
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
+    return arguments.function(arguments)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = _Parser(
         prog="soybean-mx", description=(
             "Train a single-device Gluon script on many devices, or see what that would take."))
@@ -34,11 +55,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add_command in _COMMANDS:
         add_command(commands)
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return 2
-    return arguments.function(arguments)
+    return parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,5 +104,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = (_add_run, plan_command.add, simulate_command.add, topology_command.add, operators_command.add,
-             profile_command.add, stages_command.add)
+_COMMANDS = (
+    _add_run,
+    plan_command.add,
+    explain_command.add,
+    simulate_command.add,
+    topology_command.add,
+    operators_command.add,
+    profile_command.add,
+    stages_command.add,
+    bench_command.add,
+    reproduce_command.add,
+    doctor.add,
+)

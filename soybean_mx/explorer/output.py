@@ -3,10 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Sequence
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from soybean_mx import core
+from soybean_mx import core, progress
 from soybean_mx.explorer.dot import dot_text
 from soybean_mx.explorer.layers import LayerGraph, layer_graph
 from soybean_mx.explorer.page import PageError, check_libraries, page
@@ -61,15 +58,18 @@ def write_page(path: str, header: Mapping[str, Any], graph: Mapping[str, Any], o
     def plan(name: str) -> Dict[str, Any]:
         return search({**options, "strategy": name, "memory_by_device": True})
 
-    with replaced(path) as temporary, _progress() as progress:
-        task = progress.add_task("plans", total=len(names) + 1)
+    with replaced(path) as temporary, progress.bar("strategies") as advance:
+        done = 0
 
-        def advance(name: str) -> None:
-            progress.update(task, advance=1, description=f"{name}: plan and step")
+        def begin(_: str) -> None:
+            nonlocal done
+            if advance is not None:
+                advance(done, len(names))
+            done += 1
 
         layers = layers_of(graph, options["batch_norm"])
         planned = plan_strategies(graph, layers, names, selected, plan, options.get("topology"), options["devices"],
-                                  advance)
+                                  begin)
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(page(page_data(header, layers, planned, selected)))
 
@@ -93,8 +93,3 @@ def write_dot(path: str, header: Mapping[str, Any], graph: Mapping[str, Any], pl
     """
     title = f"{header['model']} on {header['devices']} devices, strategy {header['strategy']}"
     write_text(path, dot_text(title, layers_of(graph, header["batch_norm"]), plan))
-
-
-def _progress() -> Progress:
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                    console=Console(stderr=True), transient=True, disable=not Console(stderr=True).is_terminal)

@@ -125,7 +125,7 @@ class StepsView {
     if (!bar) { hint(event, null); return; }
     const { step } = state.strategy;
     const [begin, end, busy] = bar.slice(3).map((ticks) => ticks / step.ticks_per_second);
-    hint(event, `device ${bar[0]}, ${step.kinds[bar[1]]}: ${bar[2] >= 0 ? layers[bar[2]].label : "-"}\n${secondsText(begin)} to ${secondsText(end)}, busy for ${secondsText(busy)}`);
+    hint(event, `device ${bar[0]}, ${step.kinds[bar[1]]}: ${bar[2] >= 0 ? layers[bar[2]].label : "small parameters of several layers"}\n${secondsText(begin)} to ${secondsText(end)}, busy for ${secondsText(busy)}`);
   }
 
   key(event) {

@@ -114,7 +114,8 @@ def _is_same(plan: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _step(graph: Mapping[str, Any], plan: Mapping[str, Any], layers: LayerGraph,
           topology: Optional[Mapping[str, Any]]) -> Step:
-    lowered = core.lower(graph, plan, {"timeline": True, "copy_engines": True, "topology": topology})
+    engines = True if topology is None else topology["device"].get("copy_engines", True)
+    lowered = core.lower(graph, plan, {"timeline": True, "copy_engines": engines, "topology": topology})
     schedule = lowered["schedule"]
     seconds = schedule["seconds"]
     return Step(seconds, tuple(schedule["idle"]), bars(layers, lowered["timeline"], seconds))

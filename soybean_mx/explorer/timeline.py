@@ -8,6 +8,7 @@ from soybean_mx.explorer.layers import LayerGraph
 
 # What is closer, and what is shorter, than this share of the step is not told apart.
 _RESOLUTION = 1 / 1000
+_BUCKET = "~bucket"  # small parameters of several layers that travel together
 KINDS = ("forward", "backward", "sum", "copy")
 
 
@@ -22,7 +23,8 @@ class Bar:
     kind : str
         One of ``KINDS``; a copy is drawn with the device that sends it.
     layer : int
-        Position in the graph of layers; -1 for none. Of several, one that takes long.
+        Position in the graph of layers; -1 for what is of several (small
+        parameters that travel together). Of several that are drawn as one, one that takes long.
     begin, end : float
         Seconds from the start of the step.
     busy : float
@@ -60,8 +62,7 @@ def bars(layers: LayerGraph, events: List[Mapping[str, Any]], seconds: float) ->
     for event in sorted(events, key=lambda event: event["begin"]):
         name = event["node"].partition("@")[0]
         if name not in known:
-            number = layers.layer_of(name)
-            known[name] = -1 if number is None else number
+            known[name] = _layer(name, layers)
         lane = (event["device"], event["kind"])
         bar = Bar(*lane, known[name], event["begin"], event["end"], event["end"] - event["begin"])
         before = last.get(lane)
@@ -72,6 +73,16 @@ def bars(layers: LayerGraph, events: List[Mapping[str, Any]], seconds: float) ->
             found.append(before)
         last[lane] = bar
     return tuple(sorted([*found, *last.values()], key=lambda bar: (bar.device, KINDS.index(bar.kind), bar.begin)))
+
+
+def _layer(name: str, layers: LayerGraph) -> int:
+    """The layer that a node of the lowered graph is for: what it is called after, before ``~`` and a number."""
+    if name.endswith(_BUCKET):
+        return -1
+    while name not in layers.makers and "~" in name:
+        name = name.rpartition("~")[0]
+    number = layers.layer_of(name)
+    return -1 if number is None else number
 
 
 def _are_one(before: Bar, bar: Bar, resolution: float) -> bool:

@@ -7,10 +7,10 @@ import mxnet as mx
 from mxnet.gluon import nn
 
 from soybean_mx import core, model_loading
+from soybean_mx.benchmark.model_task import Input, ModelTask
 from soybean_mx.reproduction.traffic import BYTES
 
 CNN_LAYERS = 5
-IMAGE = (3, 224, 224)  # of AlexNet and VGG
 
 
 def perceptron(width: int, layers: int) -> nn.HybridSequential:
@@ -58,3 +58,8 @@ def products(width: int, layers: int, batch: int) -> Dict[str, Any]:
 def planned_bytes(graph: Mapping[str, Any], devices: int) -> int:
     """What the plan of the fewest bytes moves in a step, all devices together."""
     return core.plan(dict(graph), {"devices": devices})["bytes"]["total"]
+
+
+def perceptron_task(width: int, layers: int, batch: int) -> ModelTask:
+    """What trains :func:`perceptron` on this machine."""
+    return ModelTask(lambda: perceptron(width, layers), (Input((batch, width)),), ((batch, width),))

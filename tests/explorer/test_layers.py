@@ -123,7 +123,9 @@ def test_bars_hold_what_the_step_does(planned):
             drawn = [bar for bar in step.bars if bar.device == device and bar.kind == kind]
             assert sum(bar.busy for bar in drawn) == pytest.approx(sum(event["end"] - event["begin"] for event in own))
             assert all(before.begin <= behind.begin for before, behind in zip(drawn, drawn[1:]))
-    assert all(bar.layer >= 0 for bar in step.bars)
+    # All are of some layer, but for small parameters of several that travel together.
+    shared = [bar for bar in bars(layers, events, 0.0) if bar.layer < 0]
+    assert len(shared) == sum("~bucket" in event["node"] for event in events)
 
 
 def test_bars_of_one_layer_are_put_together(planned):
