@@ -208,7 +208,12 @@ def block(model: str, classes: Optional[int] = None, inputs: Sequence[str] = ("d
         warnings.simplefilter("ignore")
         if model.endswith(".json"):
             _refuse_classes(model, classes)
-            return mx.gluon.SymbolBlock(_loaded_symbol(model), [mx.sym.var(name) for name in inputs])
+            found = mx.gluon.SymbolBlock(_loaded_symbol(model), [mx.sym.var(name) for name in inputs])
+            # Layers say which of their parameters begin with constants; a symbol has their names alone.
+            for name, parameter in found.collect_params().items():
+                if not name.endswith("weight"):
+                    parameter.init = "ones" if name.endswith(("gamma", "var")) else "zeros"
+            return found
         return _block(model, classes)[0]
 
 

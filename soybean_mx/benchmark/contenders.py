@@ -182,26 +182,29 @@ def run_rounds(contenders: Sequence[Contender], workload: Mapping[str, Any], rou
     return results
 
 
-def summarise(rounds: List[Dict]) -> Dict:
-    """One object for all rounds of a contender: ``seconds`` is the median of all steps, ``peak_bytes`` the largest."""
+def summarise(rounds: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """One object for all rounds of a contender.
+
+    ``seconds``, ``issue_seconds``, ``issue_wall_seconds`` and ``processor_seconds`` are the medians of all steps,
+    ``peak_bytes`` is the largest.
+    """
     good = [result for result in rounds if "error" not in result]
     if not good:
-        return rounds[-1]
-    seconds, issue_seconds, issue_wall = (
-        [value for result in good for value in result[name]]
-        for name in ("seconds_all", "issue_seconds_all", "issue_wall_seconds_all"))
-    summary = dict(good[0], seconds=statistics.median(seconds), seconds_min=min(seconds), seconds_max=max(seconds),
-                   seconds_all=seconds, issue_seconds=statistics.median(issue_seconds),
-                   issue_seconds_all=issue_seconds, issue_wall_seconds=statistics.median(issue_wall),
-                   issue_wall_seconds_all=issue_wall, peak_bytes=max(result["peak_bytes"] for result in good),
-                   rounds=len(good), failed_rounds=len(rounds) - len(good), load_before=rounds[0]["load_before"])
+        return dict(rounds[-1])
+    summary = dict(good[0], peak_bytes=max(result["peak_bytes"] for result in good), rounds=len(good),
+                   failed_rounds=len(rounds) - len(good), load_before=rounds[0].get("load_before"))
+    for name in ("seconds", "issue_seconds", "issue_wall_seconds", "processor_seconds"):
+        every = [value for result in good for value in result[f"{name}_all"]]
+        summary.update({name: statistics.median(every), f"{name}_all": every})
+    summary.update(seconds_min=min(summary["seconds_all"]), seconds_max=max(summary["seconds_all"]))
     failed = [result["error"] for result in rounds if "error" in result]
     return dict(summary, errors=failed) if failed else summary
 
 
-def ratios(rounds: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) -> List[float]:
+def ratios(rounds: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]],
+           figure: str = "seconds_all") -> List[float]:
     """Of the median step of a contender to that of another, in each round in which neither failed."""
-    return [statistics.median(own["seconds_all"]) / statistics.median(other["seconds_all"])
+    return [statistics.median(own[figure]) / statistics.median(other[figure])
             for own, other in zip(rounds, base) if "error" not in own and "error" not in other]
 
 

@@ -136,7 +136,7 @@ def _partitioning(found: Mapping[str, Any]) -> Images:
                  color=[GREY, *[BLUE] * (len(good) - 1)], ecolor="black")
         axis.axhline(1, color=GREY, linewidth=0.8)
         axis.tick_params(axis="x", labelsize=8)
-        axis.set(title=f"batch {row['batch_size']}", ylabel="time relative to plain MXNet")
+        axis.set(title=f"batch {row['batch_size']}", ylabel="processor time / plain MXNet's")
     figure.suptitle(f"MLP, {found['layers']} layers {found['width']} wide, on one device: measured on this machine",
                     fontsize=10)
     return _images("soybean_partitioning", figure)

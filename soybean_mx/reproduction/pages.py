@@ -164,25 +164,28 @@ def _partitioning(found: Mapping[str, Any]) -> str:
     for batch in found["batches"]:
         for item in batch["contenders"]:
             if "seconds" not in item:
-                rows.append([str(batch["batch_size"]), item["name"], "failed", item["error"], "", ""])
+                rows.append([str(batch["batch_size"]), item["name"], "failed", item["error"], "", "", ""])
                 continue
             rows.append([str(batch["batch_size"]), item["name"],
                          f"{item['seconds']:.3f} ({item['seconds_min']:.3f} to {item['seconds_max']:.3f})",
+                         f"{item['processor_seconds']:.3f}",
                          f"{item['ratio']:.2f} ({item['ratio_min']:.2f} to {item['ratio_max']:.2f})",
                          f"{item['peak_bytes'] / _MEBIBYTE:.0f}", f"{item['bytes_exchanged'] / _MEBIBYTE:.0f}"])
     return "\n\n".join([
         "## Table 1: what partitioning itself costs",
         _paragraph(
             f"Measured on this machine: {machine['processor']}, {machine['cores']} cores with a load of "
-            f"{machine['load']:.1f} from other work, MXNet {machine['mxnet']}, Python {machine['python']}; one CPU "
-            f"context with one thread. The MLP of {found['layers']} layers, {found['width']} wide (the paper's 8192 "
-            "needs 3 GB and more: `scripts/bench_partitioning.py`), by plain MXNet, and as the tiles of several "
-            "devices that the one device computes all. Each runs in a process of its own, in turn, in "
-            f"{found['rounds']} rounds of {found['repeat']} steps; seconds are the median (least to most) of the "
-            "steps, ratios of the rounds. The paper's own values are not known here; what it shows is that partitions "
-            "cost little. Ratios below 1: soybean_mx updates large weights by another operator than Gluon's trainer "
+            f"{machine['load']:.1f}, MXNet {machine['mxnet']}, Python {machine['python']}; one CPU context with one "
+            f"thread. The MLP of {found['layers']} layers, {found['width']} wide (the paper's 8192 needs more than 3 GB: "
+            "`scripts/bench_partitioning.py`), by plain MXNet, and as the tiles of several devices that the one device "
+            f"computes all. Each runs in a process of its own, in turn, in {found['rounds']} rounds of "
+            f"{found['repeat']} steps; seconds are the median (least to most) of the steps. Ratios are of the "
+            "processor time of a process, which other programs hardly change, in each round. The paper's own values "
+            "are not known here; what its table shows is what partitioning itself costs. Where a ratio is below 1, "
+            "soybean_mx updates large weights by another operator than Gluon's trainer "
             "([performance.md](../performance.md))."),
-        _table(["batch", "", "seconds per step", "relative to plain MXNet", "peak MiB", "MiB between tiles"], rows),
+        _table(["batch", "", "seconds per step", "of processors", "relative to plain MXNet", "peak MiB",
+                "MiB between tiles"], rows),
         _image("soybean_partitioning", "Time per batch relative to plain MXNet, measured")])
 
 

@@ -9,7 +9,7 @@ from soybean_mx.simulation.engine import Played, play
 from soybean_mx.simulation.links import Network
 from soybean_mx.simulation.memory_use import Change
 from soybean_mx.simulation.operator_times import Roofline
-from soybean_mx.simulation.steps import COPY, Step, step_of, with_updates
+from soybean_mx.simulation.steps import COPY, Step, Task, step_of, with_updates
 from soybean_mx.topology import Topology
 
 
@@ -162,29 +162,52 @@ def simulate_step(step: Step, topology: Topology, times: Optional[Any] = None, c
     network = Network(topology)
     played = play(step.tasks, durations, network, step.devices, engines)
     free = play(step.tasks, durations, network, step.devices, engines, free_transfers=True)
-    busy, copying = [0.0] * step.devices, [0.0] * step.devices
-    for task, begin, end in zip(step.tasks, *played):
-        (copying if task.kind == COPY else busy)[task.device] += end - begin
     alive = memory_use.alive(step, played)
     tiles = memory_use.tile_bytes(step, optimizer_states or 0)
-    return Simulation(
-        topology, engines, played.seconds, free.seconds, tuple(busy), tuple(copying),
-        tuple(held + blocks for held, blocks in zip(tiles, memory_use.block_bytes(step))),
-        tuple(held + max(change.size for change in curve) for held, curve in zip(tiles, alive)),
-        tuple(map(tuple, alive)), _link_uses(step, played, network), _events(step, played, network))
+    peak = [held + blocks for held, blocks in zip(tiles, memory_use.block_bytes(step))]
+    needed = [held + max(change.size for change in curve) for held, curve in zip(tiles, alive)]
+    return simulation_of(step.tasks, played, free, network, topology, engines, peak, needed, alive)
 
 
-def _events(step: Step, played: Played, network: Network) -> Tuple[Event, ...]:
+def simulation_of(tasks: Sequence[Task], played: Played, free: Played, network: Network, topology: Topology,
+                  copy_engines: bool, peak: Sequence[int], needed: Sequence[int],
+                  alive: Sequence[Sequence[Change]]) -> Simulation:
+    """What tasks that have been played come to.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        The tasks.
+    played, free : Played
+        When they run, and when they would if copies took no time.
+    network : Network
+        What they were played on.
+    topology, copy_engines
+        Of the result.
+    peak, needed : sequence of int
+        Bytes by device.
+    alive : sequence of sequence of Change
+        By device.
+    """
+    busy, copying = [0.0] * len(peak), [0.0] * len(peak)
+    for task, begin, end in zip(tasks, *played):
+        (copying if task.kind == COPY else busy)[task.device] += end - begin
+    return Simulation(topology, copy_engines, played.seconds, free.seconds, tuple(busy), tuple(copying), tuple(peak),
+                      tuple(needed), tuple(map(tuple, alive)), _link_uses(tasks, played, network),
+                      _events(tasks, played, network))
+
+
+def _events(tasks: Sequence[Task], played: Played, network: Network) -> Tuple[Event, ...]:
     events = [Event(task.kind, task.node, task.device, task.to, task.sent, begin, end,
                     tuple(link.name for link in network.path(task.device, task.to).links) if task.kind == COPY else ())
-              for task, begin, end in zip(step.tasks, *played)]
+              for task, begin, end in zip(tasks, *played)]
     return tuple(sorted(events, key=lambda event: (event.begin, event.end)))
 
 
-def _link_uses(step: Step, played: Played, network: Network) -> Tuple[LinkUse, ...]:
+def _link_uses(tasks: Sequence[Task], played: Played, network: Network) -> Tuple[LinkUse, ...]:
     sent: Dict[Any, int] = {}
     spans: Dict[Any, List[Tuple[float, float]]] = {}
-    for task, begin, end in zip(step.tasks, *played):
+    for task, begin, end in zip(tasks, *played):
         if task.kind != COPY:
             continue
         for link in network.path(task.device, task.to).links:
