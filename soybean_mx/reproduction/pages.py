@@ -176,9 +176,9 @@ def _partitioning(found: Mapping[str, Any]) -> str:
         _paragraph(
             f"Measured on this machine: {machine['processor']}, {machine['cores']} cores with a load of "
             f"{machine['load']:.1f}, MXNet {machine['mxnet']}, Python {machine['python']}; one CPU context with one "
-            f"thread. The MLP of {found['layers']} layers, {found['width']} wide (the paper's 8192 needs more than 3 GB: "
-            "`scripts/bench_partitioning.py`), by plain MXNet, and as the tiles of several devices that the one device "
-            f"computes all. Each runs in a process of its own, in turn, in {found['rounds']} rounds of "
+            f"thread. The MLP of {found['layers']} layers, {found['width']} wide (the paper's 8192 needs 3 GB and "
+            "more: `scripts/bench_partitioning.py`), by plain MXNet, and as the tiles of several devices that the one "
+            f"device computes all. Each runs in a process of its own, in turn, in {found['rounds']} rounds of "
             f"{found['repeat']} steps; seconds are the median (least to most) of the steps. Ratios are of the "
             "processor time of a process, which other programs hardly change, in each round. The paper's own values "
             "are not known here; what its table shows is what partitioning itself costs. Where a ratio is below 1, "
