@@ -25,6 +25,7 @@
 #include "c_api.h"
 #include "graph/graph.h"
 #include "graph/json.h"
+#include "rules/rule.h"
 
 namespace soybean {
 namespace {
@@ -259,7 +260,7 @@ void rewrite(MxGraph* graph, const Json& lowered) {
   std::unique_ptr<MxGraph> fresh(MxGraph::fromString(symbol));
   for (size_t i = 0; i < fresh->size(); ++i) {
     MxNode* node = fresh->getNode(i);
-    node->attrs["__soybean_order__"] = std::to_string(i);
+    if (!takes_hidden_attributes(node->op)) node->attrs["__soybean_order__"] = std::to_string(i);
     if (node->op != "null") continue;
     const auto name = names.find(node->name);
     if (name != names.end()) node->name = name->second;

@@ -353,7 +353,9 @@ def document(report: Dict[str, Any]) -> str:
                              for key, value in report["machine"].items())
     batch = report["batch_size"] or f"{SAMPLES_PER_DEVICE} samples for each device"
     return "\n".join([
-        "# What planning takes", "", "Written by:", "", "```sh", report["command"], "```", "",
+        "# What planning takes", "", "Written by:", "",
+        "<!-- not run: hours; tests/scripts/test_bench_planner.py runs it smaller -->", "```sh", report["command"],
+        "```", "",
         f"{report['date']}; {machine_text}. Batch: {batch}. \"ms\" is the median of {report['repeat']} searches (fewer "
         f"where one takes seconds), \"GiB\" what all devices together move in a step, \"bound\" what no plan goes "
         "below, and \"gap\" how far above it the plan is; \"x\" is what a baseline moves relative to the plan. \"peak "

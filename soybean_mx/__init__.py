@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any, Dict
 
+from soybean_mx import rules
 from soybean_mx import startup as _startup
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "library_path", "plan_of"]
+__all__ = ["__version__", "library_path", "plan_of", "rules"]
 
 
 def library_path() -> str:

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, 
 import mxnet as mx
 import numpy as np
 
-from soybean_mx import control_flow
+from soybean_mx import control_flow, rules
 
 Shape = Tuple[int, ...]
 
@@ -90,6 +90,7 @@ def describe(
     for name in symbol.list_inputs():
         role = "input" if name in inputs else "auxiliary" if name in auxiliary else "parameter"
         graph["variables"][name] = {"role": role, "requires_grad": name in requires_grad}
+    graph["rules"] = rules.of_nodes(json.loads(graph["symbol"])["nodes"])
     return graph
 
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -51,6 +52,8 @@ struct TensorType {
   int itemsize = 4;  // bytes per element
 };
 
+struct GivenRule;  // graph/given_rule.h
+
 struct Node {
   std::string op;    // MXNet's operator name; "null" for a variable
   std::string name;  // unique in the graph
@@ -60,6 +63,7 @@ struct Node {
   Role role = Role::kIntermediate;  // for variables: kInput, kParameter, kAuxiliary
   bool requires_grad = false;       // for variables: a gradient is asked for
   std::string subgraphs;            // the JSON text of a control-flow operator's bodies, or ""
+  std::shared_ptr<const GivenRule> rule;  // how it may be cut, for an operator of the user's; or null
 
   bool is_variable() const { return op == "null"; }
 };

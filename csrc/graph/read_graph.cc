@@ -3,6 +3,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "graph/given_rule.h"
 #include "graph/json.h"
 
 namespace soybean {
@@ -110,6 +111,9 @@ SerialProgram read_program(const std::string& request_text) {
   const Members shapes(request.at("shapes", "the request"), "the shapes");
   const Members itemsizes(request.at("itemsizes", "the request"), "the item sizes");
   const Members variables(request.at("variables", "the request"), "the variables");
+  const Json no_rules = Json::object();
+  const Json* given_rules = request.find("rules");
+  const Members rules(given_rules == nullptr ? no_rules : *given_rules, "the rules");
 
   std::vector<Node> nodes;
   for (const Json& item : symbol.at("nodes", "the symbol").as_array("the nodes of the symbol")) {
@@ -124,6 +128,9 @@ SerialProgram read_program(const std::string& request_text) {
     if (const Json* subgraphs = item.find("subgraphs")) node.subgraphs = subgraphs->text();
     node.outputs = read_types(node.name, shapes, itemsizes);
     if (node.is_variable()) read_variable(variables, &node);
+    if (const Json* rule = rules.find(node.name)) {
+      node.rule = std::make_shared<const GivenRule>(read_given_rule(*rule, node.name));
+    }
     nodes.push_back(std::move(node));
   }
   std::vector<Entry> outputs;

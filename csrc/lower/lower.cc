@@ -161,6 +161,7 @@ class Lowering {
       const Entry tile = inputs[k][static_cast<size_t>(device)];
       if (tile == kAbsent) {
         all_addends = false;
+        if (rule.zero_addends) local.inputs.push_back(add(zero_addend(index, k, device)));
       } else {
         local.inputs.push_back(merged(index, k, own_indices(index, k, device, differentiable(index, k, tile))));
       }
@@ -197,6 +198,23 @@ class Lowering {
     node.device = device;
     node.outputs = {{{own_extent(index, operand.factor, device)}, operand.itemsize}};
     node.attrs = {{"shape", shape_text(node.outputs[0].shape)}, {"dtype", operand.dtype}};
+    return node;
+  }
+
+  // What a group without an addend is given for it (Rule::zero_addends).
+  ParallelNode zero_addend(int index, size_t input, int device) const {
+    const TensorType& whole = serial().type(serial().node(index).inputs[input]);
+    const std::vector<int>& dims = program_.rules[static_cast<size_t>(index)].inputs[input].dims;
+    Shape shape = whole.shape;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (dims[d] != kWhole) shape[d] = own_extent(index, dims[d], device);
+    }
+    ParallelNode node;
+    node.op = "_zeros";
+    node.name = tile_name(serial().node(index).name, device) + "~no_addend" + std::to_string(input);
+    node.device = device;
+    node.outputs = {{shape, whole.itemsize}};
+    node.attrs = {{"shape", shape_text(shape)}, {"dtype", float_name(whole.itemsize)}};
     return node;
   }
 

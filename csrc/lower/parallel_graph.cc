@@ -123,7 +123,8 @@ ParallelGraph with_distinct_nodes(ParallelGraph graph) {
   std::set<std::tuple<std::string, int, std::vector<Entry>, Attributes>> seen;
   int copies = 0;
   for (ParallelNode& node : graph.nodes) {
-    if (node.is_variable()) continue;
+    // MXNet never merges operators that are written in Python.
+    if (node.is_variable() || takes_hidden_attributes(node.op)) continue;
     if (!seen.emplace(node.op, node.device, node.inputs, node.attrs).second) {
       node.attrs[kBranch] = "copy " + std::to_string(copies++);
     }
@@ -133,13 +134,23 @@ ParallelGraph with_distinct_nodes(ParallelGraph graph) {
 
 Json entry_json(Entry e) { return json_array({e.node, e.index, 0}); }
 
-Json node_json(const ParallelNode& node) {
+// Where MXNet finds an operator's device: in the node, or else at its first input.
+bool is_placed_by_input(const ParallelGraph& graph, const ParallelNode& node) {
+  if (!takes_hidden_attributes(node.op)) return false;
+  if (node.inputs.empty() || node_of(graph, node.inputs[0]).device != node.device) {
+    throw Error("operator '" + node.name + "' takes its first input from another device, or has none: MXNet cannot "
+                "place an operator written in Python so");
+  }
+  return true;
+}
+
+Json node_json(const ParallelGraph& graph, const ParallelNode& node) {
   Json json = Json::object();
   json.set("op", Json(node.op));
   json.set("name", Json(node.name));
   Json attrs = Json::object();
   for (const auto& [key, value] : node.attrs) attrs.set(key, Json(value));
-  attrs.set("__ctx_group__", Json("d" + std::to_string(node.device)));
+  if (!is_placed_by_input(graph, node)) attrs.set("__ctx_group__", Json("d" + std::to_string(node.device)));
   json.set("attrs", std::move(attrs));
   Json inputs = Json::array();
   for (const Entry& e : node.inputs) inputs.push(entry_json(e));
@@ -284,7 +295,7 @@ std::string symbol_json(const ParallelGraph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const ParallelNode& node = graph.nodes[i];
     if (node.is_variable()) arguments.push(Json(static_cast<int>(i)));
-    Json json = node_json(node);
+    Json json = node_json(graph, node);
     const bool follows = may_follow(node.op);
     if (follows && !before.empty()) json.set("control_deps", json_array(before));
     if (follows) before.clear();

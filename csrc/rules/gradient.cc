@@ -88,6 +88,8 @@ bool has_backward_node(const std::string& op) {
   return operators.count(op) > 0;
 }
 
+bool takes_hidden_attributes(const std::string& op) { return op == "Custom"; }
+
 bool may_follow(const std::string& op) { return op != "gather_nd" && op != "scatter_nd"; }
 
 }  // namespace soybean

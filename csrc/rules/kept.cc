@@ -62,7 +62,7 @@ bool backward_reads_outputs(const std::string& op) {
       "_linalg_syevd", "_linalg_trsm", "_npi_average", "_npi_cholesky", "_npi_exponential", "_npi_gumbel",
       "_npi_logistic", "_npi_norm", "_npi_normal", "_npi_normal_n", "_npi_pareto", "_npi_rayleigh",
       "_npi_solve", "_npi_svd", "_npi_weibull",
-      "Activation", "LinearRegressionOutput", "LogisticRegressionOutput", "Pooling", "SVMOutput",
+      "Activation", "Custom", "LinearRegressionOutput", "LogisticRegressionOutput", "Pooling", "SVMOutput",
       "_soybean_mx_batch_norm_factors", "_soybean_mx_channel_sums",
       "RNN",        "SoftmaxActivation",      "SoftmaxOutput",  "_npi_cbrt", "_npi_exp",
       "_npi_sqrt",  "_npi_tanh",  "_npx_relu", "_npx_sigmoid",  "cbrt",      "exp",

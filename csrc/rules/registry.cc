@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "rules/families.h"
+#include "rules/given.h"
 
 namespace soybean {
 
@@ -41,11 +44,17 @@ const std::map<std::string, RuleFunction>& rule_registry() {
 
 Rule find_rule(const Graph& graph, int node, bool training) {
   const Node& n = graph.node(node);
-  const auto found = rule_registry().find(n.op);
-  if (found == rule_registry().end()) return Rule();
   std::vector<TensorType> inputs;
   for (Entry e : n.inputs) inputs.push_back(graph.type(e));
-  return found->second(OperatorView{n, inputs, n.outputs, training});
+  const OperatorView view{n, inputs, n.outputs, training};
+  if (n.rule != nullptr) {
+    const bool has_states = std::any_of(n.inputs.begin(), n.inputs.end(), [&](const Entry& e) {
+      return graph.node(e.node).role == Role::kAuxiliary;
+    });
+    return given_rule(*n.rule, view, has_states);
+  }
+  const auto found = rule_registry().find(n.op);
+  return found == rule_registry().end() ? Rule() : found->second(view);
 }
 
 }  // namespace soybean

@@ -158,6 +158,8 @@ struct Rule {
   // The operator that such a group runs, with `without_addends` as its only attributes
   // (gemm without its addend is gemm2). Empty: the node's own.
   std::string runs_without_addends_as;
+  // Such a group runs the operator as it is, with zeros for its addends.
+  bool zero_addends = false;
   // What the groups' results are joined with where a reduced factor is cut: "max" or
   // "min"; empty for a sum.
   std::string joined_by;
@@ -178,7 +180,8 @@ struct Rule {
 
 // The rule of a node. `type(i)` of its inputs and outputs come from the graph.
 // Never throws for an operator that it does not know or whose attributes it
-// does not understand: it returns a Rule with known == false.
+// does not understand: it returns a Rule with known == false. Throws Error for a
+// rule that came with the graph and does not fit the node (rules/given.h).
 // `training` tells operators that act otherwise in training (BatchNorm).
 Rule find_rule(const Graph& graph, int node, bool training);
 
@@ -202,6 +205,11 @@ bool has_backward_node(const std::string& op);
 // Whether a node may have a control dependency. MXNet 1.9.1 marks some operators of the
 // forward pass as backward ones, and takes what these depend on for their forward node.
 bool may_follow(const std::string& op);
+
+// Whether MXNet hands an operator's code the attributes that belong to the graph, such as the
+// device, as if they were its own: those of an operator written in Python, which refuses them. Its
+// node has none, and MXNet places it on the device of its first input.
+bool takes_hidden_attributes(const std::string& op);
 
 // Whether an input must be a variable itself, not something computed: a state that
 // the operator changes, or the weight of a Deconvolution in single precision, which

@@ -145,6 +145,11 @@ RuleBuilder& RuleBuilder::runs_without_addends_as(const std::string& op) {
   return *this;
 }
 
+RuleBuilder& RuleBuilder::zero_addends() {
+  rule_.zero_addends = true;
+  return *this;
+}
+
 RuleBuilder& RuleBuilder::average() {
   rule_.average = true;
   return *this;

@@ -67,6 +67,7 @@ class RuleBuilder {
   RuleBuilder& own_operand(const std::string& op, int factor, int itemsize);  // 4 or 8
   RuleBuilder& without_addends(const std::string& name, const std::string& value);
   RuleBuilder& runs_without_addends_as(const std::string& op);
+  RuleBuilder& zero_addends();
   RuleBuilder& average();
   RuleBuilder& joined_by(const std::string& op);
   RuleBuilder& random();

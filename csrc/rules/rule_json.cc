@@ -134,6 +134,7 @@ std::string rule_json(const Rule& rule) {
   json.set("own_operands", own_operands);
   json.set("without_addends", attributes_json(rule.without_addends));
   json.set("runs_without_addends_as", Json(rule.runs_without_addends_as));
+  json.set("zero_addends", rule.zero_addends);
   json.set("average", rule.average);
   json.set("joined_by", Json(rule.joined_by));
   json.set("statistics", statistics);

@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
   const unsigned long first = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0;
   std::signal(SIGABRT, [](int) { std::fprintf(stderr, "request_fuzz: in case %lu\n", current_case); });
   const std::vector<Json> requests = {soybean_tests::dense_request(), soybean_tests::convolution_request(),
-                                      soybean_tests::attention_request()};
+                                      soybean_tests::attention_request(), soybean_tests::given_rule_request()};
   for (const Json& request : requests) {  // unchanged, each is accepted
     const std::string plan = call_plan(request.text(), R"({"devices": 4})");
     CHECK(!plan.empty());

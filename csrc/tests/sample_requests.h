@@ -116,6 +116,22 @@ inline Json attention_request() {
   return b.request(out);
 }
 
+// An operator of the user's, whose rule comes with the graph.
+inline Json given_rule_request() {
+  RequestBuilder b;
+  const int data = b.input("data", {8, 6, 4}), weight = b.parameter("weight", {10, 6}), bias = b.parameter("bias", {10});
+  const int own = b.add("Custom", "own", {data, weight, bias}, {{"op_type", "mix"}, {"units", "20"}, {"axis", "1"}},
+                        {8, 10, 4});
+  Json request = b.request(b.add("tanh", "out", {own}, {}, {8, 10, 4}));
+  request.set("rules", Json::parse(R"({"own": {"op": "mix", "text": "data[n,c,...] weight[m,c] bias[m]+ -> out[n,m,...]",
+      "inputs": [{"name": "data", "dims": ["n", "c", "..."], "addend": false},
+                 {"name": "weight", "dims": ["m", "c"], "addend": false}, {"name": "bias", "dims": ["m"], "addend": true}],
+      "outputs": [{"name": "out", "dims": ["n", "m", "..."], "addend": false}],
+      "extents": {"units": {"factor": "m", "block": 2}}, "shapes": {}, "constants": ["axis"], "join": "sum",
+      "once": false}})"));
+  return request;
+}
+
 // A residual block: convolution, BatchNorm, a branch that joins again.
 inline Json convolution_request() {
   RequestBuilder b;

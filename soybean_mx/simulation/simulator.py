@@ -9,7 +9,7 @@ from soybean_mx.simulation.engine import Played, play
 from soybean_mx.simulation.links import Network
 from soybean_mx.simulation.memory_use import Change
 from soybean_mx.simulation.operator_times import Roofline
-from soybean_mx.simulation.steps import COPY, Step, step_of
+from soybean_mx.simulation.steps import COPY, Step, Task, step_of, with_updates
 from soybean_mx.topology import Topology
 
 
@@ -24,6 +24,8 @@ class Event(NamedTuple):
         Bytes, of a copy.
     begin, end : float
         Seconds since the step's start.
+    links : tuple of str
+        The names of the links that a copy crosses.
     """
 
     kind: str
@@ -33,6 +35,7 @@ class Event(NamedTuple):
     sent: int
     begin: float
     end: float
+    links: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Simulation:
     ----------
     topology : Topology
         What it runs on.
+    copy_engines : bool
+        Whether devices copy while they compute.
     seconds : float
         What a step takes.
     transfer_free_seconds : float
@@ -83,6 +88,7 @@ class Simulation:
     """
 
     topology: Topology
+    copy_engines: bool
     seconds: float
     transfer_free_seconds: float
     busy_seconds: Tuple[float, ...]
@@ -115,8 +121,8 @@ class Simulation:
 
 
 def simulate(graph: Mapping[str, Any], plan: Mapping[str, Any], topology: Topology, times: Optional[Any] = None,
-             copy_engines: Optional[bool] = None, optimizer_states: int = 0) -> Simulation:
-    """Simulate a training step of a plan: forward and backward pass.
+             copy_engines: Optional[bool] = None, optimizer_states: Optional[int] = None) -> Simulation:
+    """Simulate a training step of a plan: forward and backward pass, and the updates if wanted.
 
     Parameters
     ----------
@@ -128,8 +134,9 @@ def simulate(graph: Mapping[str, Any], plan: Mapping[str, Any], topology: Topolo
         What tasks take, such as :class:`soybean_mx.simulation.operator_times.Roofline`, which it is unless given.
     copy_engines : bool, optional
         Whether devices copy while they compute; as the topology's devices do unless given.
-    optimizer_states : int
-        Tensors that the optimizer keeps for each parameter, for memory.
+    optimizer_states : int, optional
+        Tensors that the optimizer keeps for each parameter, whose updates are then part of the step. Without it there
+        are no updates.
 
     Raises
     ------
@@ -143,38 +150,64 @@ def simulate(graph: Mapping[str, Any], plan: Mapping[str, Any], topology: Topolo
 
 
 def simulate_step(step: Step, topology: Topology, times: Optional[Any] = None, copy_engines: Optional[bool] = None,
-                  optimizer_states: int = 0) -> Simulation:
+                  optimizer_states: Optional[int] = None) -> Simulation:
     """As :func:`simulate`, of a step that is known."""
     if topology.devices < step.devices:
         raise ValueError(f"The plan is for {step.devices} devices, but the topology {topology.name!r} has "
                          f"{topology.devices}: give one that has as many.")
     engines = topology.device.copy_engines if copy_engines is None else copy_engines
+    if optimizer_states is not None:
+        step = with_updates(step, optimizer_states)
     durations = (times or Roofline(topology.device)).durations(step)
     network = Network(topology)
     played = play(step.tasks, durations, network, step.devices, engines)
     free = play(step.tasks, durations, network, step.devices, engines, free_transfers=True)
-    busy, copying = [0.0] * step.devices, [0.0] * step.devices
-    for task, begin, end in zip(step.tasks, *played):
-        (copying if task.kind == COPY else busy)[task.device] += end - begin
     alive = memory_use.alive(step, played)
-    tiles = memory_use.tile_bytes(step, optimizer_states)
-    return Simulation(
-        topology, played.seconds, free.seconds, tuple(busy), tuple(copying),
-        tuple(held + blocks for held, blocks in zip(tiles, memory_use.block_bytes(step))),
-        tuple(held + max(change.size for change in curve) for held, curve in zip(tiles, alive)),
-        tuple(map(tuple, alive)), _link_uses(step, played, network), _events(step, played))
+    tiles = memory_use.tile_bytes(step, optimizer_states or 0)
+    peak = [held + blocks for held, blocks in zip(tiles, memory_use.block_bytes(step))]
+    needed = [held + max(change.size for change in curve) for held, curve in zip(tiles, alive)]
+    return simulation_of(step.tasks, played, free, network, topology, engines, peak, needed, alive)
 
 
-def _events(step: Step, played: Played) -> Tuple[Event, ...]:
-    events = [Event(task.kind, task.node, task.device, task.to, task.sent, begin, end)
-              for task, begin, end in zip(step.tasks, *played)]
+def simulation_of(tasks: Sequence[Task], played: Played, free: Played, network: Network, topology: Topology,
+                  copy_engines: bool, peak: Sequence[int], needed: Sequence[int],
+                  alive: Sequence[Sequence[Change]]) -> Simulation:
+    """What tasks that have been played come to.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        The tasks.
+    played, free : Played
+        When they run, and when they would if copies took no time.
+    network : Network
+        What they were played on.
+    topology, copy_engines
+        Of the result.
+    peak, needed : sequence of int
+        Bytes by device.
+    alive : sequence of sequence of Change
+        By device.
+    """
+    busy, copying = [0.0] * len(peak), [0.0] * len(peak)
+    for task, begin, end in zip(tasks, *played):
+        (copying if task.kind == COPY else busy)[task.device] += end - begin
+    return Simulation(topology, copy_engines, played.seconds, free.seconds, tuple(busy), tuple(copying), tuple(peak),
+                      tuple(needed), tuple(map(tuple, alive)), _link_uses(tasks, played, network),
+                      _events(tasks, played, network))
+
+
+def _events(tasks: Sequence[Task], played: Played, network: Network) -> Tuple[Event, ...]:
+    events = [Event(task.kind, task.node, task.device, task.to, task.sent, begin, end,
+                    tuple(link.name for link in network.path(task.device, task.to).links) if task.kind == COPY else ())
+              for task, begin, end in zip(tasks, *played)]
     return tuple(sorted(events, key=lambda event: (event.begin, event.end)))
 
 
-def _link_uses(step: Step, played: Played, network: Network) -> Tuple[LinkUse, ...]:
+def _link_uses(tasks: Sequence[Task], played: Played, network: Network) -> Tuple[LinkUse, ...]:
     sent: Dict[Any, int] = {}
     spans: Dict[Any, List[Tuple[float, float]]] = {}
-    for task, begin, end in zip(step.tasks, *played):
+    for task, begin, end in zip(tasks, *played):
         if task.kind != COPY:
             continue
         for link in network.path(task.device, task.to).links:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from soybean_mx import core
@@ -143,6 +143,25 @@ def step_of(graph: Mapping[str, Any], plan: Mapping[str, Any],
     return Step(plan["devices"], tasks, step["gradients"], tuple((task, output) for task, output in step["heads"]),
                 tuple(_tile(item, graph) for item in lowered["variables"]), step["start_seconds"],
                 lowered, graph)
+
+
+def with_updates(step: Step, optimizer_states: int) -> Step:
+    """The step with an update of each tile of a parameter, which begins when its gradient is there.
+
+    Parameters
+    ----------
+    step : Step
+        A step without updates.
+    optimizer_states : int
+        Tensors that the optimizer keeps for each parameter: each is read and written, as the parameter is, and the
+        gradient is read.
+    """
+    last = max((task.position for task in step.tasks), default=0)
+    updates = [Task(UPDATE, tile.name, tile.device, tile.device, last + 1 + number, False, 0.0,
+                    float((3 + 2 * optimizer_states) * tile.size), 0, ((step.gradients[tile.name], -1),), (), (0,))
+               for number, tile in enumerate(step.tiles)
+               if tile.role == "parameter" and tile.name in step.gradients]
+    return replace(step, tasks=(*step.tasks, *updates))
 
 
 def _task(item: Dict[str, Any]) -> Task:
