@@ -16,6 +16,11 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def _command(command: str, test: str) -> str:
+    """The command, with the mark by which tests of the documentation know that another test runs it."""
+    return f"<!-- not run: it writes this page; {test} runs it into another folder -->\n```sh\n{command}\n```"
+
+
 def _paragraph(*texts: str, indent: str = "") -> str:
     return textwrap.fill("".join(texts), _WIDTH, subsequent_indent=indent, break_long_words=False,
                          break_on_hyphens=False)
@@ -52,9 +57,7 @@ def _soybean_head(command: str) -> str:
 
 What the evaluation of SoyBean (arXiv 1805.04170) shows, by this planner. This page and its plots are written by
 
-```sh
-{command}
-```
+{_command(command, "tests/reproduction/test_soybean.py")}
 
 - **Estimated**: steps on 8 devices of AWS's p2.8xlarge, as in the paper: no such machine was used. A device is a GK210
   at its nominal {_flops()}, links are of 10 GB/s and direction for each device (`soybean-mx topology p2.8xlarge`); the
@@ -208,9 +211,7 @@ def _pipedream_head(command: str) -> str:
 What PipeDream's slides (2017), arXiv 1806.03377 ("v1") and SOSP 2019 publish, by this planner. This page and its plots
 are written by
 
-```sh
-{command}
-```
+{_command(command, "tests/reproduction/test_pipedream.py")}
 
 Everything here is **estimated**, from the profiles that PipeDream's repository ships: the times of each layer on its
 authors' device, which the repository does not name, and the sizes of its weights and outputs. Nothing was trained for
