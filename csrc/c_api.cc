@@ -90,6 +90,7 @@ soybean::SearchOptions search_options(const soybean::Json& json) {
   options.time = objective == "time";
   options.memory_limit = count_option(json, "memory_limit");
   options.optimizer_states = static_cast<int>(count_option(json, "optimizer_states"));
+  options.memory_by_device = bool_option(json, "memory_by_device");
   const std::string spatial = string_option(json, "spatial", "auto");
   if (spatial != "auto" && spatial != "yes" && spatial != "no") {
     throw soybean::Error("option spatial is '" + spatial + "': 'auto', 'yes' or 'no' are possible");
@@ -157,6 +158,7 @@ int SoybeanLower(const char* graph, const char* plan_text, const char* options, 
     if (bool_option(given, "timeline")) {
       lowered.set("timeline", timeline_json(parallel, timeline(parallel, hardware, schedule.order)));
     }
+    if (bool_option(given, "step")) lowered.set("step", step_json(parallel, hardware, schedule.order));
     return lowered.text();
   });
 }

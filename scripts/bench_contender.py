@@ -1,181 +1,27 @@
 """One contender of ``bench_train.py``, run in a process of its own: ``bench_contender.py CONFIGURATION``.
 
-The configuration is a JSON object (see ``Contender`` in ``bench_train.py``); the last line of the output is the result,
-``{"seconds_all": [...], "peak_bytes": ..., "bytes_moved": ..., ...}``. The environment (threads, ``SOYBEAN_MX``) is the
-parent's to set.
+The configuration is a JSON object: that of ``soybean_mx.benchmark.training_step.run``, with ``model`` and
+``sequence_length`` for ``benchmark_tasks.py``. The last line of the output is the result. The environment (threads,
+``SOYBEAN_MX``) is the parent's to set.
 """
 from __future__ import annotations
 
 import json
-import os
-import resource
 import sys
-import time
-from typing import Callable, Dict, List, Sequence, Union
+from typing import Any, Dict
 
-if os.environ.get("SOYBEAN_MX") == "1":
-    import soybean_mx  # noqa: F401  its start-up hook, for where the package is on the path but not installed
-
-import mxnet as mx
-import numpy as np
-from mxnet import autograd, gluon
-
-import benchmark_tasks
-from benchmark_tasks import Task
-
-Step = Callable[[], List[mx.nd.NDArray]]
+from soybean_mx import startup
 
 
-def make_network(task: Task, config: Dict, contexts: List[mx.Context]) -> gluon.HybridBlock:
-    """The network, with the same weights for every contender."""
-    mx.random.seed(0)
-    net = task.network()
-    net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=1.5), ctx=contexts)
-    net.cast(config["dtype"])
-    net.hybridize(static_alloc=True, static_shape=True)
-    return net
-
-
-def make_trainer(net: gluon.HybridBlock, dtype: str) -> gluon.Trainer:
-    """SGD with momentum; its kvstore is used only where there are several contexts."""
-    settings = {"learning_rate": 0.001, "momentum": 0.9, "multi_precision": dtype == "float16"}
-    return gluon.Trainer(net.collect_params(), "sgd", settings, kvstore="device")
-
-
-def total_loss(outputs: Union[mx.nd.NDArray, Sequence[mx.nd.NDArray]],
-               labels: Sequence[mx.nd.NDArray]) -> mx.nd.NDArray:
-    """The loss of each sample, ``(batch,)``: the cross-entropies of all outputs of the network together."""
-    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    losses = [loss_of(output, label) for output, label in zip(outputs, labels)]
-    return losses[0] if len(losses) == 1 else mx.nd.add_n(*losses)
-
-
-def serial_step(task: Task, net: gluon.HybridBlock, config: Dict, context: mx.Context) -> Step:
-    """A step of a single-device program: gives the loss of each sample. soybean_mx runs this very code."""
-    inputs, labels = task.batch(config["batch_size"], config["dtype"])
-    trainer = make_trainer(net, config["dtype"])
-
-    def step() -> List[mx.nd.NDArray]:
-        data, label = inputs.as_in_context(context), [array.as_in_context(context) for array in labels]
-        with autograd.record():
-            loss = total_loss(net(data), label)
-        loss.backward()
-        trainer.step(config["batch_size"])
-        return [loss]
-
-    return step
-
-
-def data_parallel_step(task: Task, net: gluon.HybridBlock, config: Dict, contexts: List[mx.Context]) -> Step:
-    """A step of MXNet's own data parallelism, as Gluon's documentation writes it."""
-    inputs, labels = task.batch(config["batch_size"], config["dtype"])
-    trainer = make_trainer(net, config["dtype"])
-
-    def step() -> List[mx.nd.NDArray]:
-        data = gluon.utils.split_and_load(inputs, contexts, even_split=False)
-        label = zip(*(gluon.utils.split_and_load(array, contexts, even_split=False) for array in labels))
-        with autograd.record():
-            losses = [total_loss(net(x), y) for x, y in zip(data, label)]
-        autograd.backward(losses)
-        trainer.step(config["batch_size"])
-        return losses
-
-    return step
-
-
-def gradient_bytes(net: gluon.HybridBlock) -> int:
-    """Size of all gradients of one replica."""
-    return sum(int(np.prod(parameter.shape)) * np.dtype(parameter.dtype).itemsize
-               for parameter in net.collect_params().values() if parameter.grad_req != "null")
-
-
-def bytes_moved(config: Dict, net: gluon.HybridBlock, devices: int) -> int:
-    """Bytes that cross devices in one step, of all devices together.
-
-    Data parallelism: every gradient goes from all other devices to one, and every updated weight from there to all
-    others, ``2 (devices - 1)`` times the size of the parameters. soybean_mx: the plan's figure. The distribution of
-    the input is counted for neither.
-    """
-    if config["kind"] == "data_parallel":
-        return 2 * (devices - 1) * gradient_bytes(net)
-    if config["kind"] == "soybean_mx":
-        from soybean_mx.gluon_front import plan_of
-
-        return int(plan_of(net)["bytes"]["total"])
-    return 0
-
-
-class PeakMemory:
-    """Peak memory since the object was made: of this process on the CPU, else of the GPUs together.
-
-    MXNet's pool of GPU memory never shrinks, so what it holds at the end is the peak. GPU memory that was taken before,
-    by others, is left out; what others take meanwhile is not.
-    """
-
-    def __init__(self, contexts: List[mx.Context]) -> None:
-        self._gpus = [context.device_id for context in contexts if context.device_type == "gpu"]
-        self._before = self._used()
-
-    def _used(self) -> List[int]:
-        return [total - free for free, total in map(mx.context.gpu_memory_info, self._gpus)]
-
-    def bytes(self) -> int:
-        """The peak so far, in bytes."""
-        if self._gpus:
-            return sum(now - before for now, before in zip(self._used(), self._before))
-        return process_peak_bytes()
-
-
-def process_peak_bytes() -> int:
-    """Peak resident memory of this process, in bytes."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as status:
-            # Not ru_maxrss, into which Linux counts the parent's memory at the time of the fork.
-            return next(1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        unit = 1 if sys.platform == "darwin" else 1024
-        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def time_steps(step: Step, warmup: int, repeat: int) -> Dict:
-    """Run `warmup` steps and then `repeat` timed ones, each of which ends when all devices are done.
-
-    ``issue_seconds_all`` is the processor time that the main thread takes to issue the work of each timed step;
-    ``issue_wall_seconds_all`` is how long that lasts, waiting for a core included where the devices have them all.
-    """
-    seconds, issue_seconds, issue_wall, means = [], [], [], []
-    for index in range(warmup + repeat):
-        begin, processor = time.perf_counter(), time.thread_time()
-        losses = step()
-        issued, taken = time.perf_counter(), time.thread_time() - processor
-        mx.nd.waitall()
-        done = time.perf_counter()
-        if index >= warmup:
-            seconds.append(done - begin)
-            issue_seconds.append(taken)
-            issue_wall.append(issued - begin)
-        means.append(float(np.mean(np.concatenate([loss.asnumpy() for loss in losses]))))
-    return {"seconds_all": seconds, "issue_seconds_all": issue_seconds, "issue_wall_seconds_all": issue_wall,
-            "first_loss": means[0], "last_loss": means[-1]}
-
-
-def run(config: Dict) -> Dict:
+def run(config: Dict[str, Any]) -> Dict[str, Any]:
     """Measure one contender."""
-    contexts = [mx.Context(kind, index) for kind, index in config["contexts"]]
-    memory = PeakMemory(contexts)
-    before = process_peak_bytes()
-    task = benchmark_tasks.task(config["model"], config.get("sequence_length"))
-    if config["kind"] == "data_parallel":
-        net = make_network(task, config, contexts)
-        step = data_parallel_step(task, net, config, contexts)
-    else:
-        net = make_network(task, config, contexts[:1])
-        step = serial_step(task, net, config, contexts[0])
-    result = time_steps(step, config["warmup"], config["repeat"])
-    result.update(peak_bytes=memory.bytes(), before_model_bytes=before,
-                  bytes_moved=bytes_moved(config, net, len(contexts)), parameter_bytes=gradient_bytes(net))
-    return result
+    if config["kind"] != "soybean_mx":
+        startup.remove()
+    from soybean_mx.benchmark import training_step
+
+    import benchmark_tasks
+
+    return training_step.run(config, benchmark_tasks.task(config["model"], config.get("sequence_length")))
 
 
 if __name__ == "__main__":

@@ -52,11 +52,13 @@ def run_child(config: Dict[str, Any], timeout: float) -> Dict[str, Any]:
 
 def measure_here(config: Dict[str, Any], folder: str) -> Dict[str, Any]:
     """What a child does: train for three steps and measure the last; a profile goes to the folder."""
-    if config["tiled"]:
-        import soybean_mx  # noqa: F401  its start-up hook, for where the package is on the path but not installed
-    import mxnet as mx
+    from soybean_mx import startup  # and with it the hook, for where the package is on the path but not installed
 
-    import bench_contender
+    if not config["tiled"]:
+        startup.remove()
+    import mxnet as mx
+    from soybean_mx.benchmark import training_step
+
     import benchmark_tasks
 
     kind, numbers = config["contexts"][0][0], [number for _, number in config["contexts"]]
@@ -68,14 +70,14 @@ def measure_here(config: Dict[str, Any], folder: str) -> Dict[str, Any]:
         mx.profiler.set_state("run")
     before = _used(kind, numbers)
     task = benchmark_tasks.task(config["model"])
-    net = bench_contender.make_network(task, dict(config, dtype="float32"), [context])
-    trainer = bench_contender.make_trainer(net, "float32")
+    net = training_step.make_network(task, dict(config, dtype="float32"), [context])
+    trainer = training_step.make_trainer(net, "float32")
     data, labels = task.batch(config["batch_size"], "float32")
     data, labels = data.as_in_context(context), [array.as_in_context(context) for array in labels]
 
     def step() -> None:
         with mx.autograd.record():
-            loss = bench_contender.total_loss(net(data), labels)
+            loss = training_step.total_loss(net(data), labels)
         loss.backward()
         trainer.step(config["batch_size"])
 

@@ -20,9 +20,10 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from rich.table import Table
 from soybean_mx import plan_report
+from soybean_mx.benchmark.contenders import Contender, cores, machine, summarise
 from soybean_mx.files import write_json
 
-from bench_train import Contender, cores, machine, parse_devices, run_rounds, summarise
+from bench_train import parse_devices, run_rounds
 
 WIDTH = 8192
 BATCH_SIZES = (128, 256, 512, 1024, 2048)

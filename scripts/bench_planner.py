@@ -23,11 +23,10 @@ import numpy as np
 from mxnet.gluon.model_zoo import vision
 from rich.table import Table
 from soybean_mx import plan_report
+from soybean_mx.benchmark.contenders import machine
 from soybean_mx.devices import MAX_DEVICES
 from soybean_mx.files import write_json, write_text
 from tqdm import tqdm
-
-from bench_train import machine
 
 BASELINES = ("data", "model", "owt", "megatron", "recursive", "spartan", "zero")
 DEVICES = (8, 64, 1024)

@@ -16,7 +16,6 @@ from soybean_mx.pipeline import profile as profiles
 from soybean_mx.pipeline.stages_command import COST_MODELS, device_levels, plan
 from soybean_mx.plan_report import console
 
-SHIPPED = Path(__file__).resolve().parent.parent / "tests" / "pipeline" / "profiles"
 MACHINES = (("4", "10GB/s"), ("16", "1.25GB/s"), ("4x4", "10GB/s,1.25GB/s"), ("8x2", "30GB/s,3.125GB/s"))
 
 
@@ -35,7 +34,7 @@ def seconds(path: Path, devices: str, bandwidth: str, cost_model: str, repeats: 
 def main(argv: Optional[List[str]] = None) -> Dict[str, float]:
     """Measure and print; the slowest search of each profile in seconds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("profiles", nargs="*", type=Path, default=sorted(SHIPPED.glob("*.graph.txt")),
+    parser.add_argument("profiles", nargs="*", type=Path, default=sorted(profiles.SHIPPED.glob("*.graph.txt")),
                         help="profiles; default: those that PipeDream's repository ships")
     parser.add_argument("--repeats", type=int, default=3, help="searches of which the median counts")
     parser.add_argument("--json", default=None, help="file to write the times to")

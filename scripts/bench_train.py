@@ -22,77 +22,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import re
-import signal
-import statistics
-import subprocess
 import sys
-from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-STRATEGIES = ("optimal", "data", "model", "owt", "megatron", "zero", "spartan", "recursive")
+from soybean_mx import devices as device_lists
+from soybean_mx.benchmark import contenders as running
+from soybean_mx.benchmark.contenders import (
+    DEFAULT_CONTENDERS,
+    Contender,
+    add_communication,
+    add_ratios,
+    cores,
+    machine,
+    make_contender,
+    summarise,
+    without_exchanges,
+)
+from soybean_mx.devices import Device
 
-DEFAULT_CONTENDERS = ("serial", "serial_all_cores", "data_parallel", "soybean_mx")
 MEBIBYTE = 2 ** 20
-
-Device = Tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Contender:
-    """What runs in one process.
-
-    Attributes
-    ----------
-    name : str
-        As given to ``--contenders``.
-    kind : str
-        ``serial``, ``data_parallel`` or ``soybean_mx``.
-    devices : tuple of (str, int)
-        The contexts that it may use.
-    threads : int
-        OpenMP threads of each context.
-    strategy : str
-        Strategy of soybean_mx, else empty.
-    tiles : int
-        How many devices' work each context does; soybean_mx only.
-    exchanges : bool
-        Whether devices exchange anything; soybean_mx only.
-    """
-
-    name: str
-    kind: str
-    devices: Tuple[Device, ...]
-    threads: int
-    strategy: str = ""
-    tiles: int = 1
-    exchanges: bool = True
-
-    def environment(self) -> Dict[str, str]:
-        """The environment of the process; the same for all but for threads and soybean_mx's own variables."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("SOYBEAN_MX")}
-        environment.update(
-            OMP_NUM_THREADS=str(self.threads),
-            # Without these all CPU contexts wait for each other's temporary space and random numbers.
-            MXNET_CPU_TEMP_COPY="64",
-            SOYBEAN_MX="0",
-        )
-        if self.kind == "soybean_mx":
-            kind = self.devices[0][0]
-            indices = ",".join(str(index) for _, index in self.devices)
-            # A lone number would be read as a count.
-            indices = indices if "," in indices else f"{indices}-{indices}"
-            environment.update(SOYBEAN_MX="1", SOYBEAN_MX_DEVICES=f"{kind}:{indices}",
-                               SOYBEAN_MX_STRATEGY=self.strategy, SOYBEAN_MX_TILES_PER_DEVICE=str(self.tiles),
-                               SOYBEAN_MX_CONVERSIONS="exchanged" if self.exchanges else "local")
-        return environment
-
-    def why_not(self) -> str:
-        """Why there is nothing to measure; empty where there is."""
-        if len(self.devices) * self.tiles == 1 and self.strategy not in ("", "optimal"):
-            return f"one device has nothing to divide, whatever the strategy; see {self.kind}"
-        return ""
+# One contender in a process of its own, which trains a network of benchmark_tasks.py.
+PROGRAM = (sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_contender.py"))
 
 
 def parse_devices(text: str) -> Tuple[Device, ...]:
@@ -104,146 +54,16 @@ def parse_devices(text: str) -> Tuple[Device, ...]:
         With a message, for anything else.
     """
     try:
-        from soybean_mx.devices import DeviceError
-        from soybean_mx.devices import parse_devices as parse
-    except ImportError:
-        sys.exit("bench_train.py needs soybean_mx, which is not installed: run `pip install .[cpu]` in the repository.")
-    try:
-        return tuple(parse(text))
-    except DeviceError as error:
+        return tuple(device_lists.parse_devices(text))
+    except device_lists.DeviceError as error:
         sys.exit(f"bench_train.py: --devices: {error}")
 
 
-def make_contender(name: str, devices: Tuple[Device, ...], cores: int) -> Contender:
-    """The contender called `name`.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name.
-    """
-    shared = max(1, cores // len(devices)) if devices[0][0] == "cpu" else cores
-    if name == "serial":
-        return Contender(name, "serial", devices[:1], 1 if devices[0][0] == "cpu" else cores)
-    if name == "serial_all_cores":
-        return Contender(name, "serial", devices[:1], cores)
-    if name == "data_parallel":
-        return Contender(name, name, devices, shared)
-    base, _, strategy = name.partition(":")
-    strategy = strategy or "optimal"
-    if base == "soybean_mx" and strategy in STRATEGIES:
-        return Contender(name, base, devices, shared, strategy)
-    raise ValueError(f"The contender {name!r} is unknown; give {', '.join(DEFAULT_CONTENDERS)} or soybean_mx:STRATEGY "
-                     f"with one of {', '.join(STRATEGIES)}.")
-
-
-def run_contender(contender: Contender, workload: Mapping[str, Any], timeout: float) -> Dict:
-    """Run `contender` once in a process of its own.
-
-    Parameters
-    ----------
-    contender : Contender
-        What to run.
-    workload : mapping
-        ``model``, ``dtype``, ``batch_size``, ``sequence_length``, ``warmup``, ``repeat``.
-    timeout : float
-        Seconds after which it is given up.
-
-    Returns
-    -------
-    dict
-        What ``bench_contender.run`` returns, or ``{"error": message}`` if the process failed.
-    """
-    config = {"kind": contender.kind, "contexts": contender.devices, **workload}
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_contender.py")
-    try:
-        process = subprocess.run([sys.executable, script, json.dumps(config)], env=contender.environment(),
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-                                 timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return {"error": f"no result after {timeout:g} s"}
-    if process.returncode < 0:
-        return {"error": f"ended by {signal.Signals(-process.returncode).name}", "stderr": process.stderr[-4000:]}
-    if process.returncode > 0:
-        return {"error": _complaint(process), "stderr": process.stderr[-4000:]}
-    return json.loads(process.stdout.strip().splitlines()[-1])
-
-
-def _complaint(process: subprocess.CompletedProcess) -> str:
-    """The line of a failed process's output that says what is wrong."""
-    lines = process.stderr.strip().splitlines() or [f"exit status {process.returncode}"]
-    # An exception's message may go on for many lines, the first of which says most.
-    exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception):", line)]
-    return (exceptions or lines)[-1]
-
-
-def run_rounds(contenders: Sequence[Contender], workload: Mapping[str, Any], rounds: int,
+def run_rounds(contenders: Sequence[Contender], workload: Dict[str, Any], rounds: int,
                timeout: float) -> Dict[str, List[Dict]]:
-    """Run every contender once in each round, in turn: the results by its name."""
-    results: Dict[str, List[Dict]] = {contender.name: [] for contender in contenders}
-    for number in range(rounds):
-        for contender in contenders:
-            print(f"round {number + 1}/{rounds}: {contender.name}", file=sys.stderr, flush=True)
-            load = os.getloadavg()[0]
-            results[contender.name].append(dict(run_contender(contender, workload, timeout), load_before=load))
-    return results
-
-
-def summarise(rounds: List[Dict]) -> Dict:
-    """One object for all rounds of a contender: ``seconds`` is the median of all steps, ``peak_bytes`` the largest."""
-    good = [result for result in rounds if "error" not in result]
-    if not good:
-        return rounds[-1]
-    seconds, issue_seconds, issue_wall = (
-        [value for result in good for value in result[name]]
-        for name in ("seconds_all", "issue_seconds_all", "issue_wall_seconds_all"))
-    summary = dict(good[0], seconds=statistics.median(seconds), seconds_min=min(seconds), seconds_max=max(seconds),
-                   seconds_all=seconds, issue_seconds=statistics.median(issue_seconds),
-                   issue_seconds_all=issue_seconds, issue_wall_seconds=statistics.median(issue_wall),
-                   issue_wall_seconds_all=issue_wall, peak_bytes=max(result["peak_bytes"] for result in good),
-                   rounds=len(good), failed_rounds=len(rounds) - len(good), load_before=rounds[0]["load_before"])
-    failed = [result["error"] for result in rounds if "error" in result]
-    return dict(summary, errors=failed) if failed else summary
-
-
-def without_exchanges(contender: Contender) -> Contender:
-    """The same work on every device, with nothing exchanged."""
-    return replace(contender, name=f"{contender.name} without communication", exchanges=False)
-
-
-def add_communication(result: Dict, local: Dict) -> None:
-    """Add to a contender's result what the devices' own work takes, and the share of the time that is left."""
-    if "seconds" in result and "seconds" in local:
-        result["seconds_without_communication"] = local["seconds"]
-        result["communication_share"] = 1 - local["seconds"] / result["seconds"]
-    elif "error" in local:
-        result["communication_error"] = local["error"]
-
-
-def add_ratios(results: Dict[str, Dict]) -> None:
-    """Add each contender's time and memory relative to data parallelism: ``speedup`` is above 1 if it is faster."""
-    base = results.get("data_parallel", {})
-    for result in results.values():
-        if "seconds" in base and "seconds" in result:
-            result["speedup"] = base["seconds"] / result["seconds"]
-            result["memory_ratio"] = result["peak_bytes"] / max(1, base["peak_bytes"])
-
-
-def machine() -> Dict:
-    """What the figures depend on besides the code."""
-    import mxnet
-
-    model = ""
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    return {"cores": cores(), "processor": model or platform.processor(), "load": os.getloadavg()[0],
-            "mxnet": mxnet.__version__, "python": platform.python_version(), "system": platform.platform()}
-
-
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Run every contender once in each round, in turn, on the networks of ``benchmark_tasks.py``; by its name."""
+    return running.run_rounds(contenders, workload, rounds, timeout, PROGRAM, lambda number, contender: print(
+        f"round {number + 1}/{rounds}: {contender.name}", file=sys.stderr, flush=True))
 
 
 HEADINGS = ("contender", "s/batch", "min - max", "issue ms", "comm.", "peak MiB", "moved MiB", "speed", "memory")

@@ -20,7 +20,7 @@ from typing import Callable, Optional, Sequence, Tuple
 import mxnet as mx
 import numpy as np
 from mxnet import gluon
-from mxnet.gluon import nn
+from soybean_mx.reproduction.networks import five_convolutions
 
 import language_models
 import models
@@ -28,7 +28,6 @@ import models
 CLASSES = 1000
 IMAGE_SIZE = 224
 WORDS = 10000
-CNN_LAYERS = 5
 LSTM_UNITS, LSTM_LENGTH = 1500, 35
 BERT_WORDS, BERT_LENGTH = 30522, 128
 
@@ -108,16 +107,6 @@ def task(name: str, sequence_length: Optional[int] = None) -> Task:
     except ValueError as error:
         raise ValueError(f"{str(error).rstrip('.')}; or cnn5_SxS_F, lstm, lstmN, bert_base, bert_LxU.") from None
     return Task(lambda: models.create(name, CLASSES), (3, IMAGE_SIZE, IMAGE_SIZE), (((), CLASSES),))
-
-
-def five_convolutions(filters: int) -> nn.HybridSequential:
-    """Five convolutional layers that are all alike, for images of `filters` channels; scores of `filters` classes."""
-    net = nn.HybridSequential()
-    with net.name_scope():
-        for _ in range(CNN_LAYERS):
-            net.add(nn.Conv2D(filters, kernel_size=3, padding=1, in_channels=filters, activation="relu"))
-        net.add(nn.GlobalAvgPool2D(), nn.Flatten())
-    return net
 
 
 def _bert_task(length: int, layers: int = 12, units: int = 768) -> Task:

@@ -80,7 +80,8 @@ class Run:
         # A batch is one microbatch everywhere, so that BatchNorm has the same statistics.
         self._trainer = trainer(self._net, gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
                                 {"learning_rate": args.lr, "momentum": args.momentum, "wd": 5e-4},
-                                f"cpu:{args.stages}", schedule, microbatches=1)
+                                f"cpu:{args.stages}", schedule, microbatches=1,
+                                recoverable=False if kind == WITHOUT else None)
         self._evaluate_every = max(1, self.source.num_batches // args.evaluations)
 
     def accuracies(self, epochs: int, bar: tqdm) -> Dict[float, float]:

@@ -17,7 +17,8 @@ from soybean_mx import core
 
 import mxnet as mx  # isort: skip
 
-import bench_contender
+from soybean_mx.benchmark import training_step  # isort: skip
+
 import benchmark_tasks
 
 
@@ -45,9 +46,9 @@ def run(config: Dict[str, Any]) -> Dict[str, Any]:
     lowerings = record_lowering()
     contexts = [mx.Context(kind, index) for kind, index in config["contexts"]]
     task = benchmark_tasks.task(config["model"])
-    net = bench_contender.make_network(task, config, contexts[:1])
-    step = bench_contender.serial_step(task, net, config, contexts[0])
-    timed = bench_contender.time_steps(step, config["warmup"], config["repeat"])
+    net = training_step.make_network(task, config, contexts[:1])
+    step = training_step.serial_step(task, net, config, contexts[0])
+    timed = training_step.time_steps(step, config["warmup"], config["repeat"])
     if config["trace"]:
         mx.profiler.set_config(profile_all=True, filename=config["trace"], aggregate_stats=False)
         mx.profiler.set_state("run")

@@ -14,50 +14,15 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from soybean_mx.simulation.chrome_trace import Ran as Event
+from soybean_mx.simulation.chrome_trace import read_profile as read_events
+from soybean_mx.tracing import PROFILED_CPUS
 
 ORDERS = ("serial", "scheduled")
 
-# MXNet 1.9.1 aborts when it profiles CPU contexts of higher numbers.
-PROFILED_CPUS = 4
-
 Span = Tuple[float, float]
-
-
-class Event(NamedTuple):
-    """What a device ran, in seconds since the first event of the step."""
-
-    device: str
-    name: str
-    begin: float
-    end: float
-
-
-def read_events(trace: Dict[str, Any]) -> List[Event]:
-    """The operators and copies of MXNet's chrome trace, by their beginning.
-
-    Parameters
-    ----------
-    trace : dict
-        What ``mx.profiler.dump`` wrote.
-    """
-    devices = {event["pid"]: event["args"]["name"] for event in trace["traceEvents"]
-               if event.get("ph") == "M" and event["name"] == "process_name"}
-    open_events: Dict[Tuple[Any, Any, str], List[float]] = {}
-    found = []
-    for event in sorted((e for e in trace["traceEvents"] if e.get("ph") in ("B", "E")), key=lambda e: e["ts"]):
-        device = devices.get(event["pid"], "")
-        # Arrays are freed, and imperative operators are bookkept, on rows of their own.
-        if event.get("cat") != "operator" or "/" not in device or event["name"] == "DeleteVariable":
-            continue
-        key = (event["pid"], event["tid"], event["name"])
-        if event["ph"] == "B":
-            open_events.setdefault(key, []).append(event["ts"])
-        elif open_events.get(key):
-            found.append((device.replace("/", ":"), event["name"], open_events[key].pop(), event["ts"]))
-    origin = min((begin for _, _, begin, _ in found), default=0)
-    return sorted((Event(device, name, (begin - origin) * 1e-6, (end - origin) * 1e-6)
-                   for device, name, begin, end in found), key=lambda event: event.begin)
 
 
 def is_copy(event: Event) -> bool:

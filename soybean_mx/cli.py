@@ -5,11 +5,22 @@ import argparse
 import os
 import runpy
 import sys
-from typing import List, Optional
+from typing import List, NoReturn, Optional
 
 import soybean_mx
-from soybean_mx import doctor, operators_command, plan_command, startup, topology_command
-from soybean_mx.devices import VARIABLE, DeviceError, parse_devices
+from soybean_mx import (
+    bench_command,
+    doctor,
+    explain_command,
+    operators_command,
+    plan_command,
+    reproduce_command,
+    simulate_command,
+    startup,
+    topology_command,
+    tracing,
+)
+from soybean_mx.devices import VARIABLE, DeviceError, contexts, parse_devices
 from soybean_mx.pipeline import profile_command, stages_command
 
 
@@ -37,7 +48,7 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="soybean-mx", description=(
             "Train a single-device Gluon script on many devices, or see what that would take."))
     parser.add_argument("--version", action="version", version=f"soybean_mx {soybean_mx.__version__}")
@@ -47,12 +58,21 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as commands do: the usage is for ``--help``."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` says what is possible)\n")
+
+
 def _add_run(commands) -> None:
     parser = commands.add_parser("run", help="run a script on several devices", description=(
         "Run a Gluon script as `python SCRIPT ARGS` would, with its hybridized blocks tiled over the devices."))
     parser.add_argument("--devices", metavar="LIST",
                         help=f"cpu:8 or gpu:4 (that many, from 0), gpu:0-3 or gpu:0,2 (these); default: ${VARIABLE}, "
                              "or else all GPUs, or else cpu:2")
+    parser.add_argument("--trace", metavar="FILE", help=(
+        "write a chrome trace of what the devices run, for Perfetto or chrome://tracing; on at most 4 CPU contexts"))
     parser.add_argument("script", help="the script's path")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     parser.set_defaults(function=_run, error=parser.error)
@@ -72,9 +92,28 @@ def _run(arguments: argparse.Namespace) -> int:
     startup.install()
     sys.argv = [arguments.script, *arguments.args]
     sys.path[0] = os.path.dirname(os.path.abspath(arguments.script))
-    runpy.run_path(arguments.script, run_name="__main__")
+    if arguments.trace is None:
+        runpy.run_path(arguments.script, run_name="__main__")
+        return 0
+    try:
+        devices = [f"{context.device_type}:{context.device_id}" for context in contexts(os.environ.get(VARIABLE))]
+        with tracing.recording(arguments.trace, devices=devices, name=os.path.basename(arguments.script)):
+            runpy.run_path(arguments.script, run_name="__main__")
+    except (DeviceError, tracing.RecordingError) as error:
+        arguments.error(str(error))
     return 0
 
 
-_COMMANDS = (_add_run, plan_command.add, topology_command.add, operators_command.add, profile_command.add,
-             stages_command.add, doctor.add)
+_COMMANDS = (
+    _add_run,
+    plan_command.add,
+    explain_command.add,
+    simulate_command.add,
+    topology_command.add,
+    operators_command.add,
+    profile_command.add,
+    stages_command.add,
+    bench_command.add,
+    reproduce_command.add,
+    doctor.add,
+)

@@ -150,25 +150,89 @@ def load(
             traced = _read_symbol(model, input_shapes, dtype)
             given = _named_shapes(model, traced.inputs, input_shapes, batch_size, None)
         else:
-            block, named = _block(model, classes)
+            made, named = _block(model, classes)
             count = len(input_shapes) if input_shapes else 1
-            traced = _trace(model, block, count, dtype)
+            traced = _trace(model, made, count, dtype)
             sample = _sample_shape(model) if named else None
             given = _named_shapes(model, traced.inputs, input_shapes, batch_size, sample)
-        inputs: Dict[str, Tuple[Optional[Shape], Any]] = {name: (shape, dtype) for name, shape in given.items()}
-        inputs.update(dict.fromkeys(traced.inferred_inputs, (None, dtype)))
-        wanted = set(traced.trained) | (set(given) if input_gradients else set())
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints what did not fit, which the error says too
-                described = graph.describe(traced.symbol, inputs, traced.parameters, wanted, True)
-        except graph.InferenceError:
-            raise ModelError(f"The shapes of some tensors of {model} do not follow from its input shapes "
-                             f"{_text(given)}: give the shape of every input (--input-shape), or a block whose "
-                             "parameters have full shapes.") from None
-        except mx.MXNetError as error:
-            raise ModelError(f"The input shapes {_text(given)} do not fit {model} ({_first_line(error)}): give the "
-                             "shapes (--input-shape) and the type (--dtype) that it takes.") from None
+        described = _described(model, traced, given, dtype, input_gradients)
     return LoadedModel(model, described, given, traced.notes)
+
+
+def of_block(name: str, block: Any, input_shapes: Sequence[Shape], dtype: str = "float32") -> LoadedModel:
+    """A Gluon block that is there already, as :func:`load` gives one that it makes.
+
+    Parameters
+    ----------
+    name : str
+        What to call it.
+    block : mxnet.gluon.HybridBlock
+        The network; its parameters need no values.
+    input_shapes : sequence of tuple of int
+        Of each input, with the batch.
+    dtype : str
+        Of the inputs and parameters.
+
+    Raises
+    ------
+    ModelError
+        When it cannot be traced, or the shapes do not fit it.
+    """
+    with mx.name.NameManager():
+        traced = _trace(name, block, len(input_shapes), dtype)
+        given = _named_shapes(name, traced.inputs, input_shapes, None, None)
+        return LoadedModel(name, _described(name, traced, given, dtype, False), given, traced.notes)
+
+
+def block(model: str, classes: Optional[int] = None, inputs: Sequence[str] = ("data",)) -> Any:
+    """The Gluon block of a model that :func:`load` takes, with parameters that have no values yet.
+
+    Parameters
+    ----------
+    model, classes
+        As of :func:`load`.
+    inputs : sequence of str
+        The names of an exported symbol's inputs: those of :attr:`LoadedModel.input_shapes`.
+
+    Returns
+    -------
+    mxnet.gluon.HybridBlock
+        Of an exported symbol a ``SymbolBlock``.
+
+    Raises
+    ------
+    ModelError
+        When there is no such model.
+    """
+    with mx.name.NameManager(), contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if model.endswith(".json"):
+            _refuse_classes(model, classes)
+            found = mx.gluon.SymbolBlock(_loaded_symbol(model), [mx.sym.var(name) for name in inputs])
+            # Layers say which of their parameters begin with constants; a symbol has their names alone.
+            for name, parameter in found.collect_params().items():
+                if not name.endswith("weight"):
+                    parameter.init = "ones" if name.endswith(("gamma", "var")) else "zeros"
+            return found
+        return _block(model, classes)[0]
+
+
+def _described(model: str, traced: _Traced, given: Mapping[str, Shape], dtype: str,
+               input_gradients: bool) -> Dict[str, Any]:
+    """The planner's graph of a traced model."""
+    inputs: Dict[str, Tuple[Optional[Shape], Any]] = {name: (shape, dtype) for name, shape in given.items()}
+    inputs.update(dict.fromkeys(traced.inferred_inputs, (None, dtype)))
+    wanted = set(traced.trained) | (set(given) if input_gradients else set())
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints what did not fit, which the error says too
+            return graph.describe(traced.symbol, inputs, traced.parameters, wanted, True)
+    except graph.InferenceError:
+        raise ModelError(f"The shapes of some tensors of {model} do not follow from its input shapes {_text(given)}: "
+                         "give the shape of every input (--input-shape), or a block whose parameters have full "
+                         "shapes.") from None
+    except mx.MXNetError as error:
+        raise ModelError(f"The input shapes {_text(given)} do not fit {model} ({_first_line(error)}): give the shapes "
+                         "(--input-shape) and the type (--dtype) that it takes.") from None
 
 
 def _text(shapes: Mapping[str, Shape]) -> str:
@@ -359,15 +423,19 @@ def _untraceable(model: str, block: HybridBlock, count: int, error: BaseExceptio
             "nothing but operators of F on its arguments.")
 
 
-def _read_symbol(path: str, input_shapes: Optional[InputShapes], dtype: str) -> _Traced:
+def _loaded_symbol(path: str):
     if not os.path.isfile(path):
         raise ModelError(f"There is no exported symbol {path!r}: give the path of the -symbol.json that export() "
                          "wrote.")
     try:
-        symbol = mx.sym.load(path)
+        return mx.sym.load(path)
     except mx.MXNetError as error:
         raise ModelError(f"MXNet cannot read the symbol {path!r} ({_first_line(error)}): give the -symbol.json that "
                          "export() wrote.") from None
+
+
+def _read_symbol(path: str, input_shapes: Optional[InputShapes], dtype: str) -> _Traced:
+    symbol = _loaded_symbol(path)
     arguments, auxiliary = symbol.list_arguments(), symbol.list_auxiliary_states()
     if isinstance(input_shapes, Mapping):
         inputs = [name for name in arguments if name in input_shapes]

@@ -33,6 +33,20 @@ def add(commands) -> None:
         "plan", help="print the plan for a model", description=(
             "Search for the tiling of a model over some devices and print it. Nothing is run or downloaded, and no "
             "device is needed."))
+    add_model_arguments(parser)
+    add_planner_arguments(parser)
+    parser.add_argument("--compare", action="store_true", help="print what all strategies cost, side by side")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON (docs/interface.md)")
+    parser.add_argument("--html", metavar="FILE", help=(
+        "write a page that shows the plans of all strategies: a graph of layers, tilings, memory, a time line "
+        "(docs/explorer.md)"))
+    parser.add_argument("--dot", metavar="FILE", help="write the plan as a graph for Graphviz")
+    parser.set_defaults(function=run, prog=parser.prog)
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model, and what it is fed, to the arguments of a command."""
     parser.add_argument("model", metavar="MODEL", help=(
         "a name of mxnet.gluon.model_zoo.vision or of GluonCV's model zoo, module:function that returns a Gluon block, "
         "or an exported -symbol.json"))
@@ -43,6 +57,10 @@ def add(commands) -> None:
     parser.add_argument("--dtype", default="float32", help="float32 (default), float16 or float64")
     parser.add_argument("--classes", type=int, metavar="N", help="for models of the zoos")
     parser.add_argument("--input-gradients", action="store_true", help="ask for the gradients of the inputs too")
+
+
+def add_planner_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the devices and the planner's options to the arguments of a command."""
     parser.add_argument("--devices", type=int, metavar="N", help="how many; default: the topology's")
     parser.add_argument("--topology", metavar="FILE|PRESET",
                         help="links and devices, for predicted times (see `soybean-mx topology --list`)")
@@ -60,10 +78,6 @@ def add(commands) -> None:
                         help="fix tensors or operators, such as 'fc*_weight=split 0'; may be repeated")
     parser.add_argument("--pins", metavar="FILE", help="the same from a JSON file; default: $SOYBEAN_MX_PINS")
     parser.add_argument("--batch-norm", choices=BATCH_NORMS, help="default: $SOYBEAN_MX_BATCH_NORM, or else exact")
-    parser.add_argument("--compare", action="store_true", help="print what all strategies cost, side by side")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON (docs/interface.md)")
-    parser.set_defaults(function=run, prog=parser.prog)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,10 +86,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         topology = topologies.load(arguments.topology) if arguments.topology else None
-        options = _options(arguments, topology)
-        loaded, failure = _load(arguments)
-        if failure is not None:
-            raise ArgumentError(failure)
+        options = planner_options(arguments, topology)
+        if arguments.compare and arguments.output is not None:
+            raise ArgumentError(f"Both --compare and -o {arguments.output} were given, but only one plan can be "
+                                "written: run once more with --strategy and -o.")
+        if arguments.compare and (arguments.html is not None or arguments.dot is not None):
+            raise ArgumentError("Both --compare and --html or --dot were given, but one command does one of them: "
+                                "leave out --compare (a page has all strategies side by side).")
+        loaded = load_model(arguments)
         if arguments.compare:
             return _compare(arguments, loaded, options, topology)
         return _plan(arguments, loaded, options, topology)
@@ -87,15 +105,21 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _load(arguments: argparse.Namespace) -> Tuple[Any, Optional[str]]:
-    """The model, or why it cannot be loaded."""
+def load_model(arguments: argparse.Namespace) -> Any:
+    """The model that :func:`add_model_arguments` asks for.
+
+    Raises
+    ------
+    ArgumentError
+        When it cannot be loaded.
+    """
     from soybean_mx import model_loading  # imports MXNet
 
     try:
         return model_loading.load(arguments.model, arguments.batch_size, parse_input_shapes(arguments.input_shape),
-                                  arguments.dtype, arguments.classes, arguments.input_gradients), None
+                                  arguments.dtype, arguments.classes, arguments.input_gradients)
     except model_loading.ModelError as error:
-        return None, str(error)
+        raise ArgumentError(str(error)) from None
 
 
 def parse_input_shapes(
@@ -125,8 +149,14 @@ def parse_input_shapes(
     return dict(parsed)
 
 
-def _options(arguments: argparse.Namespace, topology: Optional[Topology]) -> Dict[str, Any]:
-    """The planner's options (docs/interface.md)."""
+def planner_options(arguments: argparse.Namespace, topology: Optional[Topology]) -> Dict[str, Any]:
+    """The planner's options (docs/interface.md) that :func:`add_planner_arguments` asks for.
+
+    Raises
+    ------
+    ArgumentError, soybean_mx.pins.PinError
+        When they cannot be used.
+    """
     options: Dict[str, Any] = {"devices": _devices(arguments.devices, topology), "strategy": arguments.strategy,
                                "batch_norm": _batch_norm(arguments.batch_norm)}
     if arguments.strategy not in STRATEGIES and not re.fullmatch(r"random:\d+", arguments.strategy):
@@ -135,9 +165,6 @@ def _options(arguments: argparse.Namespace, topology: Optional[Topology]) -> Dic
     if arguments.objective == "time" and topology is None:
         raise ArgumentError("The objective time was given without a topology, which says how fast links are: give "
                             "--topology too.")
-    if arguments.compare and arguments.output is not None:
-        raise ArgumentError(f"Both --compare and -o {arguments.output} were given, but only one plan can be written: "
-                            "run once more with --strategy and -o.")
     if arguments.objective != "bytes":
         options["objective"] = arguments.objective
     if arguments.spatial != "auto":
@@ -193,8 +220,16 @@ def parse_size(text: str) -> int:
     return int(float(match.group(1)) * units[match.group(2).lower()])
 
 
-def _search(graph: Mapping[str, Any], options: Mapping[str, Any]) -> Dict[str, Any]:
-    """Plan, and check that every pin of the user was about something."""
+def search(graph: Mapping[str, Any], options: Mapping[str, Any]) -> Dict[str, Any]:
+    """Plan, and check that every pin of the user was about something.
+
+    Raises
+    ------
+    soybean_mx.core.PlanError
+        When the plan is refused.
+    soybean_mx.pins.PinError
+        When a pin matches nothing.
+    """
     from soybean_mx import core
 
     if "pins" not in options:
@@ -221,9 +256,10 @@ def _header(arguments: argparse.Namespace, loaded, options: Mapping[str, Any], t
 def _plan(arguments, loaded, options, topology) -> int:
     from soybean_mx import plan_report
 
-    plan = _search(loaded.graph, options)
+    plan = search(loaded.graph, options)
     header = {**_header(arguments, loaded, options, topology), **plan_report.summary(plan)}
     header["objective"] = header["objective"] or arguments.objective
+    _write_pictures(arguments, header, loaded.graph, options, plan)
     if arguments.output is not None:
         try:
             write_json(arguments.output, plan)
@@ -237,17 +273,38 @@ def _plan(arguments, loaded, options, topology) -> int:
     return 0
 
 
+def _write_pictures(arguments, header, graph, options, plan) -> None:
+    if arguments.html is None and arguments.dot is None:
+        return
+    from soybean_mx.explorer import output
+
+    for option, path in (("--html", arguments.html), ("--dot", arguments.dot)):
+        if path is None:
+            continue
+        try:
+            if option == "--dot":
+                output.write_dot(path, header, graph, plan)
+            else:
+                output.write_page(path, header, graph, options, STRATEGIES,
+                                  lambda changed: search(graph, changed))
+        except output.PageError as error:
+            raise ArgumentError(str(error)) from None
+        except OSError as error:
+            raise ArgumentError(f"The file {path!r} cannot be written ({error.strerror}): give another "
+                                f"{option}.") from None
+
+
 def _compare(arguments, loaded, options, topology) -> int:
     from soybean_mx import plan_report
     from soybean_mx.core import PlanError
 
-    best = plan_report.summary(_search(loaded.graph, {**options, "strategy": "optimal"}))
+    best = plan_report.summary(search(loaded.graph, {**options, "strategy": "optimal"}))
     least = best["bytes_moved"]
     items = []
     for strategy in STRATEGIES:
         try:
             costs = best if strategy == "optimal" else plan_report.summary(
-                _search(loaded.graph, {**options, "strategy": strategy}))
+                search(loaded.graph, {**options, "strategy": strategy}))
             ratio = costs["bytes_moved"] / least if least else None
             items.append({**costs, "strategy": strategy, "ratio_to_optimal": ratio, "error": None})
         except PlanError as error:

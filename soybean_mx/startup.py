@@ -29,7 +29,8 @@ from soybean_mx.devices import VARIABLE, Device, DeviceError, contexts, devices_
 # Modules of this package that do not import MXNet, so may be imported before it and at any time.
 _LIGHT = {"soybean_mx." + name for name in (
     "startup", "devices", "cuda_libraries", "clean_copies", "cli", "__main__", "doctor", "files", "pins",
-    "plan_command", "plan_report", "rules", "topology", "topology_command")}
+    "plan_command", "plan_report", "rules", "topology", "topology_command", "progress", "reproduce_command",
+    "bench_command", "benchmark", "benchmark.contender", "benchmark.contenders")}
 
 
 def install() -> None:
@@ -48,6 +49,11 @@ def install() -> None:
                           "`python -m soybean_mx run`, or import soybean_mx first.", RuntimeWarning, stacklevel=2)
         finder.prepare()
         finder.patch_when_ready()
+
+
+def remove() -> None:
+    """Take back what :func:`install` arranged, before MXNet is imported: for programs that measure plain MXNet."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
 
 
 def is_on() -> bool:

@@ -44,15 +44,19 @@ class Device:
         Bytes.
     memory_bandwidth : float
         Bytes per second.
+    copy_engines : bool
+        Whether it sends and receives while it computes, as GPUs do; CPU contexts send among their operators.
     """
 
     flops: float
     memory: float
     memory_bandwidth: float
+    copy_engines: bool = True
 
     def __post_init__(self) -> None:
         for name in ("flops", "memory", "memory_bandwidth"):
             _check_number(f"device.{name}", getattr(self, name))
+        _check_truth("device.copy_engines", self.copy_engines)
 
 
 @dataclass(frozen=True)
@@ -70,18 +74,24 @@ class Level:
         Bytes per second, of each device and direction, while all devices send.
     latency : float
         Seconds until the first byte of a message arrives.
+    shared : bool
+        Whether the devices of a group use one link together, such as a host's network: those that send while others
+        do not have more of it. Else each device has links of its own. Only simulations (docs/simulation.md) tell them
+        apart.
     """
 
     name: str
     groups: Groups
     bandwidth: float
     latency: float
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise TopologyError(f"A level's name is {self.name!r}, but must be a text: name it after its links.")
         _check_number(f"level {self.name!r}: bandwidth", self.bandwidth)
         _check_number(f"level {self.name!r}: latency", self.latency, least=0.0)
+        _check_truth(f"level {self.name!r}: shared", self.shared)
         counts = self.groups if isinstance(self.groups, tuple) else () if self.groups is None else (self.groups,)
         least = 1 if isinstance(self.groups, tuple) else 2
         bad = [count for count in counts if isinstance(count, bool) or not isinstance(count, int) or count < least]
@@ -93,7 +103,8 @@ class Level:
     def to_json(self) -> Dict[str, Any]:
         """The level as an object of the planner's option ``topology``."""
         groups = {} if self.groups is None else {"groups": _plain(self.groups)}
-        return {"name": self.name, **groups, "bandwidth": self.bandwidth, "latency": self.latency}
+        shared = {"shared": True} if self.shared else {}
+        return {"name": self.name, **groups, "bandwidth": self.bandwidth, "latency": self.latency, **shared}
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,8 @@ class Topology:
     def to_json(self) -> Dict[str, Any]:
         """The planner's option ``topology``, which is also the form of a file."""
         device = {"flops": self.device.flops, "memory": self.device.memory,
-                  "memory_bandwidth": self.device.memory_bandwidth}
+                  "memory_bandwidth": self.device.memory_bandwidth,
+                  **({} if self.device.copy_engines else {"copy_engines": False})}
         return {"name": self.name, "device": device, "levels": [level.to_json() for level in self.levels]}
 
     @classmethod
@@ -163,16 +175,18 @@ class Topology:
             When a member is missing, unknown, of a wrong type or out of range.
         """
         members = _members(value, source, ("name", "device", "levels"))
-        device = _members(members["device"], f"{source}: device", ("flops", "memory", "memory_bandwidth"))
+        device = _members(members["device"], f"{source}: device", ("flops", "memory", "memory_bandwidth"),
+                          ("copy_engines",))
         if not isinstance(members["levels"], list):
             raise TopologyError(f"{source}: levels is {members['levels']!r}, but must be a list, the outermost first.")
         try:
             levels = []
             for index, item in enumerate(members["levels"]):
-                level = _members(item, f"{source}: level {index}", ("name", "bandwidth", "latency"), ("groups",))
+                level = _members(item, f"{source}: level {index}", ("name", "bandwidth", "latency"),
+                                 ("groups", "shared"))
                 groups = level.get("groups")
                 levels.append(Level(level["name"], tuple(groups) if isinstance(groups, list) else groups,
-                                    level["bandwidth"], level["latency"]))
+                                    level["bandwidth"], level["latency"], level.get("shared", False)))
             return cls(str(members["name"]), Device(**device), tuple(levels))
         except TopologyError as error:
             raise TopologyError(str(error) if str(error).startswith(source) else f"{source}: {error}") from None
@@ -195,6 +209,11 @@ def _check_number(what: str, value: Any, least: Optional[float] = None) -> None:
     if not number or value < 0 or (least is None and value == 0):
         allowed = "more than 0" if least is None else f"{least:g} or more"
         raise TopologyError(f"{what} is {value!r}, but must be a number of {allowed}, in bytes and seconds.")
+
+
+def _check_truth(what: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TopologyError(f"{what} is {value!r}, but must be true or false.")
 
 
 def _plain(groups: Groups) -> Union[int, List[int], None]:
@@ -252,7 +271,8 @@ PRESETS: Dict[str, Preset] = {
     "pcie-tree": Preset(
         "2 sockets x 2 PCIe switches x 2 V100 of 16 GB",
         Topology("pcie-tree", Device(14e12, *_V100_MEMORY),
-                 (Level("socket", 2, 19.2e9 / 4, 20e-6), Level("switch", 2, 15.75e9 / 2, 10e-6),
+                 (Level("socket", 2, 19.2e9 / 4, 20e-6, shared=True),
+                  Level("switch", 2, 15.75e9 / 2, 10e-6, shared=True),
                   Level("pcie", 2, 15.75e9, 10e-6))), 10e9 / 8),
 }
 # Round figures again: sockets through the kernel, and remote direct memory access, which faster networks come with.
@@ -284,7 +304,7 @@ def named(text: str) -> Topology:
     network = preset.network if match.group(3) is None else _gigabits(match.group(3), text)
     latency = _RDMA_LATENCY if network >= _SLOWEST_RDMA else _ETHERNET_LATENCY
     # The host's link is shared by its devices.
-    level = Level("network", hosts, network / preset.topology.devices, latency)
+    level = Level("network", hosts, network / preset.topology.devices, latency, shared=True)
     name = f"{hosts}x{match.group(2)}@{network * 8 / 1e9:g}Gb/s"
     return replace(preset.topology, name=name, levels=(level, *preset.topology.levels))
 

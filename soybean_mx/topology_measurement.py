@@ -163,7 +163,7 @@ def measure(contexts: Sequence[mx.Context], repeats: int = 7) -> Tuple[Topology,
         name = "link" if len(grouping.groups) == 1 else f"link {depth}"
         levels.append(Level(name, groups, _rounded(min(alone, together)), _rounded(waiting)))
     device = Device(_rounded(_flops(contexts, repeats)), _memory(contexts),
-                    _rounded(_memory_bandwidth(contexts, repeats)))
+                    _rounded(_memory_bandwidth(contexts, repeats)), ordered[0].device_type != "cpu")
     numbers = ",".join(str(context.device_id) for context in ordered)
     return Topology(f"measured on {ordered[0].device_type}:{numbers}", device, tuple(levels)), ordered
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "rules/kept.h"
 #include "rules/rule.h"
 
 namespace soybean {
@@ -39,6 +40,12 @@ bool takes_turn(const std::string& op) {
 
 enum class Kind { kForward, kBackward, kSum, kCopy };
 
+// Something that a task leaves in memory: which of its outputs.
+struct Made {
+  int task = -1;
+  int output = -1;  // -1: nothing, it is only waited for
+};
+
 struct Task {
   Kind kind;
   int device;       // of a copy, the one that sends
@@ -49,12 +56,24 @@ struct Task {
   bool reduction = false;  // backward: on the way from a layer to gradients of variables alone
   int node = kNone;        // of the graph
   std::vector<int> inputs{}, users{};  // tasks
+  double operations = 0, traffic = 0;  // of a device: floating-point operations, and bytes of its memory
+  int64_t sent = 0;                    // of a copy, bytes
+  std::vector<int> read{};       // which output of each input it reads; -1: none, it waits for it
+  std::vector<Made> kept{};      // what it reads of the forward pass besides
+  std::vector<int64_t> made{};   // the bytes of each of its outputs; 0 where they have a place of their own
+  Made over{};                   // what its outputs may take the place of where they are as large,
+  bool same = false;             // or are, under another shape
+
+  void wait_for(Made input) {
+    inputs.push_back(input.task);
+    read.push_back(input.output);
+  }
 };
 
 // Where the gradient of one output of a node comes from.
 struct Gradient {
   bool head = false;            // the caller gives one
-  std::vector<int> users;       // nodes whose backward tasks send one, in the graph's order
+  std::vector<Made> users;      // nodes whose backward tasks send one, and for which input, in the graph's order
   int sum = kNone;              // the task that adds them up, where there are several
 };
 
@@ -131,7 +150,7 @@ class Step {
 
   int source(const Gradient& g) const {
     if (g.sum != kNone) return g.sum;
-    return g.users.empty() ? kNone : backward_[at(g.users[0])];
+    return g.users.empty() ? kNone : backward_[at(g.users[0].task)];
   }
 
   void find_first_outputs() {
@@ -165,51 +184,67 @@ class Step {
   }
 
   // `entry`, made by task `from`, on another device: the task that brings it.
-  int copied(Entry entry, int from, int sender, int receiver) {
+  int copied(Entry entry, Made from, int sender, int receiver) {
     const Mesh& mesh = topology_.mesh;
     int cut = 0;
     while (mesh.digit(sender, cut) == mesh.digit(receiver, cut)) ++cut;
     const LinkLevel& link = topology_.machine.links[at(mesh.level(cut))];
     Task task{Kind::kCopy, sender, receiver};
     task.node = entry.node;
-    task.seconds = link.latency + static_cast<double>(byte_count(type_of(graph_, entry))) / link.bandwidth;
-    if (from != kNone) task.inputs = {from};
+    task.sent = byte_count(type_of(graph_, entry));
+    task.made = {task.sent};
+    task.seconds = link.latency + static_cast<double>(task.sent) / link.bandwidth;
+    if (from.task != kNone) task.wait_for(from);
     return add(std::move(task));
   }
 
-  double seconds(const ParallelNode& node) const {
+  // What an operator does, so many times.
+  void set_work(Task* task, const ParallelNode& node, int times) const {
     double bytes = 0;
     for (const Entry& e : node.inputs) bytes += static_cast<double>(byte_count(type_of(graph_, e)));
     for (const TensorType& type : node.outputs) bytes += static_cast<double>(byte_count(type));
+    set_work(task, times * node.operations, times * bytes);
+  }
+
+  void set_work(Task* task, double operations, double traffic) const {
     const Machine& machine = topology_.machine;
-    return std::max(node.operations / machine.flops, bytes / machine.memory_bandwidth);
+    task->operations = operations;
+    task->traffic = traffic;
+    task->seconds = kStartSeconds + std::max(operations / machine.flops, traffic / machine.memory_bandwidth);
   }
 
   void add_forward() {
-    std::map<std::pair<Entry, int>, int> copies;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const ParallelNode& node = graph_.nodes[i];
       if (node.is_variable()) continue;
       Task task{Kind::kForward, node.device};
       task.forward = true;
-      task.seconds = kStartSeconds + seconds(node);
+      set_work(&task, node, 1);
       task.in_turn = takes_turn(node.op);
       task.node = static_cast<int>(i);
+      for (const TensorType& type : node.outputs) task.made.push_back(byte_count(type));
       for (const Entry& e : node.inputs) {
-        int input = forward_[at(e.node)];
         const int sender = node_of(graph_, e).device;
-        if (sender != node.device) {
-          const auto [it, fresh] = copies.emplace(std::make_pair(e, node.device), 0);
-          if (fresh) {
-            it->second = copied(e, input, sender, node.device);
-            tasks_.back().forward = true;
-          }
-          input = it->second;
+        if (sender != node.device && copies_.count({e, node.device}) == 0) {
+          const int copy = copied(e, {forward_[at(e.node)], e.index}, sender, node.device);
+          tasks_[at(copy)].forward = true;
+          copies_.emplace(std::make_pair(e, node.device), copy);
         }
-        if (input != kNone) task.inputs.push_back(input);
+        const Made input = taken(e, node.device);
+        if (input.task != kNone) task.wait_for(input);
+      }
+      if (!node.inputs.empty() && (shares_memory(node.op) || runs_in_place(node.op))) {
+        task.over = taken(node.inputs[0], node.device);
+        task.same = shares_memory(node.op);
       }
       forward_[i] = add(std::move(task));
     }
+  }
+
+  // What an operator on a device takes for an entry; no task where it is a variable there.
+  Made taken(Entry e, int device) const {
+    const auto copy = copies_.find({e, device});
+    return copy == copies_.end() ? Made{forward_[at(e.node)], e.index} : Made{copy->second, 0};
   }
 
   void add_backward() {
@@ -218,24 +253,25 @@ class Step {
       const ParallelNode& node = graph_.nodes[i];
       if (!node.requires_grad) continue;
       bool reached = false;
-      std::vector<int> inputs;
+      std::vector<Made> inputs;
       for (size_t k = 0; k < node.outputs.size(); ++k) {
         const Entry e{static_cast<int>(i), static_cast<int>(k)};
         Gradient& g = gradient_of(e);
         reached = reached || g.head || !g.users.empty();
         std::reverse(g.users.begin(), g.users.end());
-        const int arrived = gathered(e, &g);
-        if (arrived != kNone) inputs.push_back(arrived);
+        const Made arrived = gathered(e, &g);
+        if (arrived.task != kNone) inputs.push_back(arrived);
       }
       if (node.is_variable() || !reached) continue;
-      backward_[i] = add(backward_task(static_cast<int>(i), std::move(inputs)));
-      for (const Entry& e : node.inputs) {
-        if (node_of(graph_, e).requires_grad) gradient_of(e).users.push_back(static_cast<int>(i));
+      backward_[i] = add(backward_task(static_cast<int>(i), inputs));
+      for (size_t k = 0; k < node.inputs.size(); ++k) {
+        const Entry e = node.inputs[k];
+        if (node_of(graph_, e).requires_grad) gradient_of(e).users.push_back({static_cast<int>(i), static_cast<int>(k)});
       }
     }
   }
 
-  Task backward_task(int i, std::vector<int> inputs) const {
+  Task backward_task(int i, const std::vector<Made>& inputs) const {
     const ParallelNode& node = graph_.nodes[at(i)];
     int operands = 0;
     for (const Entry& e : node.inputs) operands += node_of(graph_, e).requires_grad ? 1 : 0;
@@ -243,40 +279,60 @@ class Step {
     // A product's gradient is a product for each operand, a bias aside; what only passes
     // elements on passes as many back. That of a sum is its output's gradient itself.
     const int times = node.reduces ? std::min(operands, 2) : 1;
-    if (node.op != "elemwise_add") task.seconds = kStartSeconds + times * seconds(node);
+    const bool runs = node.op != "elemwise_add";
+    if (runs) set_work(&task, node, times);
     // The gradient of a sum is its output's: there is nothing to run.
-    task.in_turn = takes_turn(node.op) && node.op != "elemwise_add";
+    task.in_turn = takes_turn(node.op) && runs;
     task.reduction = feed_[at(i)];
     task.node = i;
-    task.inputs = std::move(inputs);
-    task.inputs.push_back(forward_[at(i)]);
+    for (const Made& input : inputs) task.wait_for(input);
+    if (!inputs.empty()) task.over = inputs[0];
+    task.same = !runs || shares_memory(node.op);
+    task.wait_for({forward_[at(i)], -1});
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const Entry e = node.inputs[k];
+      const ParallelNode& operand = node_of(graph_, e);
+      const bool made = operand.requires_grad && !operand.is_variable();
+      task.made.push_back(made ? byte_count(type_of(graph_, e)) : 0);
+      if (!backward_reads_input(node.op, k)) continue;
+      const Made value = taken(e, node.device);
+      if (value.task != kNone) task.kept.push_back(value);
+      if (!task.same) task.over = {};
+    }
+    if (backward_reads_outputs(node.op)) {
+      for (size_t k = 0; k < node.outputs.size(); ++k) task.kept.push_back({forward_[at(i)], static_cast<int>(k)});
+    }
     return task;
   }
 
   // The task after which all gradient of an entry is on its device; kNone where it is the
   // caller's.
-  int gathered(Entry e, Gradient* g) {
+  Made gathered(Entry e, Gradient* g) {
     const ParallelNode& node = node_of(graph_, e);
-    std::vector<int> terms;
-    for (const int user : g->users) {
-      const int task = backward_[at(user)], sender = graph_.nodes[at(user)].device;
-      terms.push_back(sender == node.device ? task : copied(e, task, sender, node.device));
+    std::vector<Made> terms;
+    for (const Made& user : g->users) {
+      const Made made{backward_[at(user.task)], user.output};
+      const int sender = graph_.nodes[at(user.task)].device;
+      terms.push_back(sender == node.device ? made : Made{copied(e, made, sender, node.device), 0});
       if (sender != node.device) tasks_.back().reduction = feed_[at(e.node)];
     }
     if (terms.size() + (g->head ? 1 : 0) < 2) {
-      if (terms.empty()) return kNone;
+      if (terms.empty()) return {};
       // Of a variable on another device, the copy is what completes it.
-      if (node.is_variable() && terms[0] != backward_[at(g->users[0])]) g->sum = terms[0];
+      if (node.is_variable() && terms[0].task != backward_[at(g->users[0].task)]) g->sum = terms[0].task;
       return terms[0];
     }
     Task sum{Kind::kSum, node.device};
     sum.in_turn = true;
-    const double bytes = static_cast<double>(byte_count(type_of(graph_, e)));
-    sum.seconds = kStartSeconds + bytes * static_cast<double>(terms.size() + 1) / topology_.machine.memory_bandwidth;
+    const int64_t bytes = byte_count(type_of(graph_, e));
+    set_work(&sum, 0, static_cast<double>(bytes) * static_cast<double>(terms.size() + 1));
     sum.reduction = feed_[at(e.node)];
     sum.node = e.node;
-    sum.inputs = std::move(terms);
-    return g->sum = add(std::move(sum));
+    sum.made = {node.is_variable() ? 0 : bytes};
+    sum.over = terms[0];
+    for (const Made& term : terms) sum.wait_for(term);
+    g->sum = add(std::move(sum));
+    return {g->sum, 0};
   }
 
   // What a backward task takes from others, as MXNet writes it: the gradients of the outputs
@@ -296,9 +352,11 @@ class Step {
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       const Gradient& g = gradient_of({task.node, static_cast<int>(k)});
       if (g.sum != t) continue;
-      std::vector<int> users = g.users;
-      std::stable_sort(users.begin(), users.end(), [&](int a, int b) { return position[at(a)] > position[at(b)]; });
-      for (const int user : users) out.push_back(backward_[at(user)]);
+      std::vector<Made> users = g.users;
+      std::stable_sort(users.begin(), users.end(), [&](const Made& a, const Made& b) {
+        return position[at(a.task)] > position[at(b.task)];
+      });
+      for (const Made& user : users) out.push_back(backward_[at(user.task)]);
     }
     return out;
   }
@@ -335,6 +393,7 @@ class Step {
   std::vector<int> forward_, backward_;  // the tasks of a node
   std::vector<size_t> first_output_;     // of a node, in gradients_
   std::vector<Gradient> gradients_;
+  std::map<std::pair<Entry, int>, int> copies_;  // forward: the task that brings an entry to a device
   std::vector<bool> feed_;
 };
 
@@ -467,6 +526,9 @@ class Engine : public Player {
     }
   }
 
+  // Where a task comes among all that wait equally long.
+  int position(int t) const { return position_[at(t)]; }
+
  private:
   Key key(int t, double ready) const override { return {ready, position_[at(t)], t}; }
   void ended(int t, double now) override {
@@ -580,6 +642,30 @@ const char* kind_text(Kind kind) {
   return "";
 }
 
+Json made_json(const Made& made) { return json_array({made.task, made.output}); }
+
+Json task_json(const ParallelGraph& graph, const Task& task, int position) {
+  Json out = Json::object(), inputs = Json::array(), kept = Json::array();
+  out.set("kind", Json(kind_text(task.kind)));
+  out.set("node", Json(graph.nodes[at(task.node)].name));
+  out.set("device", Json(task.device));
+  out.set("to", Json(task.kind == Kind::kCopy ? task.to : task.device));
+  out.set("position", Json(position));
+  out.set("in_turn", Json(task.in_turn));
+  out.set("operations", Json(task.operations));
+  out.set("traffic", Json(task.traffic));
+  out.set("sent", Json(task.sent));
+  for (size_t i = 0; i < task.inputs.size(); ++i) inputs.push(made_json({task.inputs[i], task.read[i]}));
+  for (const Made& made : task.kept) kept.push(made_json(made));
+  out.set("inputs", std::move(inputs));
+  out.set("kept", std::move(kept));
+  out.set("made", json_array(task.made));
+  if (task.over.task == kNone) return out;
+  out.set("over", made_json(task.over));
+  out.set("same", Json(task.same));
+  return out;
+}
+
 Json seconds_json(const std::vector<double>& seconds) {
   Json out = Json::array();
   for (const double s : seconds) out.push(Json(s));
@@ -636,6 +722,29 @@ std::vector<Event> timeline(const ParallelGraph& graph, const Hardware& hardware
     const int to = task.kind == Kind::kCopy ? task.to : task.device;
     out.push_back({kind_text(task.kind), task.node, task.device, to, engine.begin(t), engine.finish(t)});
   }
+  return out;
+}
+
+Json step_json(const ParallelGraph& graph, const Hardware& hardware, const Order& order) {
+  const Step step(graph, hardware);
+  const Engine engine(step, step.handed_over(order));
+  Json tasks = Json::array(), gradients = Json::object(), heads = Json::array(), out = Json::object();
+  for (size_t t = 0; t < step.tasks().size(); ++t) {
+    tasks.push(task_json(graph, step.tasks()[t], engine.position(static_cast<int>(t))));
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const ParallelNode& node = graph.nodes[i];
+    if (!node.is_variable() || !node.requires_grad) continue;
+    const int task = step.gradient(static_cast<int>(i));
+    if (task != kNone) gradients.set(node.name, Json(task));
+  }
+  for (const Entry& e : graph.heads) {
+    if (step.forward(e.node) != kNone) heads.push(made_json({step.forward(e.node), e.index}));
+  }
+  out.set("start_seconds", Json(kStartSeconds));
+  out.set("tasks", std::move(tasks));
+  out.set("gradients", std::move(gradients));
+  out.set("heads", std::move(heads));
   return out;
 }
 

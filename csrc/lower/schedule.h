@@ -79,6 +79,9 @@ Schedule schedule(const ParallelGraph& graph, const Hardware& hardware, Ordering
 // handed over, and then the copies.
 std::vector<Event> timeline(const ParallelGraph& graph, const Hardware& hardware, const Order& order);
 
+// The tasks of the step themselves, to be played on any machine (docs/interface.md).
+Json step_json(const ParallelGraph& graph, const Hardware& hardware, const Order& order);
+
 // The same graph with its nodes in the order: the variables first, as arguments.
 ParallelGraph ordered(const ParallelGraph& graph, const Order& order);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <tuple>
 
 #include "graph/graph.h"
 #include "pipeline/stages.h"
@@ -96,10 +97,6 @@ class LevelSearch {
  public:
   LevelSearch(const CutSet& cuts, const Servers& servers, const StageOptions& options)
       : cuts_(cuts), options_(options), levels_(group_levels(servers, options.cost)), devices_(servers.devices()) {
-    if (options.memory_limit > 0 && levels_.size() > 2) {
-      throw Error("a memory limit was given for devices with " + std::to_string(levels_.size()) +
-                  " levels, which is not kept level by level: choose the cost model overlap or v1");
-    }
     set_prices();
     // The whole network as one stage of all groups of each level.
     double whole = cuts_[last()].seconds;
@@ -183,7 +180,8 @@ class LevelSearch {
       return row;
     }
     const bool kept = levels_.size() > 2;  // where rows are asked for again and again
-    const auto key = std::make_pair(l, from);
+    const Place at = limited() ? place : Place();
+    const auto key = std::make_tuple(l, from, at.earlier, at.copies);
     if (kept) {
       const auto found = rows_.find(key);
       if (found != rows_.end()) return found->second;
@@ -316,7 +314,7 @@ class LevelSearch {
   const int devices_;
   std::vector<LevelPrices> prices_;
   std::vector<double> bounds_;  // by level: a pipeline that takes longer is part of no best one
-  std::map<std::pair<int, size_t>, std::vector<double>> rows_;
+  std::map<std::tuple<int, size_t, int, int>, std::vector<double>> rows_;
 };
 
 }  // namespace

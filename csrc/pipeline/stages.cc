@@ -13,7 +13,8 @@ namespace {
 // Bounds on the number of cuts, so that a search takes a second at most on 16 devices: its
 // time grows with their square, or, where an inner level is planned from each cut, their
 // third power; under a memory limit, from each cut and for each place in the pipeline.
-constexpr size_t kMostCuts = 2000, kMostCutsOfLevels = 600, kMostCutsOfLimitedLevels = 330;
+constexpr size_t kMostCuts = 2000, kMostCutsOfLevels = 600, kMostCutsOfLimitedLevels = 330,
+                 kMostCutsOfManyLimitedLevels = 96;
 
 StageCost read_cost(const Json& options) {
   const Json* value = options.find("cost_model");
@@ -47,7 +48,8 @@ StageOptions read_options(const Json& json) {
 size_t most_cuts(const StageOptions& options, const Servers& servers) {
   const bool flat = options.cost == StageCost::kOverlap || options.cost == StageCost::kV1;
   if (flat || servers.levels() == 1) return kMostCuts;
-  return options.memory_limit > 0 ? kMostCutsOfLimitedLevels : kMostCutsOfLevels;
+  if (options.memory_limit == 0) return kMostCutsOfLevels;
+  return servers.levels() == 2 ? kMostCutsOfLimitedLevels : kMostCutsOfManyLimitedLevels;
 }
 
 std::string bytes_text(double bytes) { return std::to_string(static_cast<int64_t>(std::min(bytes, 9e18))); }

@@ -5,7 +5,6 @@
 
 #include "search/halo.h"
 #include "search/kept.h"
-#include "search/pool.h"
 
 namespace soybean {
 namespace {
@@ -23,30 +22,14 @@ class Evaluator {
     const auto& nodes = space_.graph().nodes();
     for (size_t i = 0; i < nodes.size(); ++i) {
       const int node = static_cast<int>(i);
-      if (nodes[i].is_variable()) {
-        hold(node);
-      } else {
-        compute(node);
-      }
+      if (!nodes[i].is_variable()) compute(node);
       for (size_t k = 0; k < nodes[i].outputs.size(); ++k) uses({node, static_cast<int>(k)});
     }
-    Memory& m = out_.memory;
-    m.workspace = std::max<int64_t>(0, pooled_bytes(space_, plan_, kept_) - m.activations - m.conversions);
+    out_.memory = device_memory(space_, plan_, kept_, pricing_.optimizer_states, kFullestDevice);
     return std::move(out_);
   }
 
  private:
-  void hold(int node) {
-    const Node& n = space_.graph().node(node);
-    const Entry e{node, 0};
-    const int64_t bytes = tile_bytes(space_.mesh(), n.outputs[0], plan_.tensors.at(e));
-    Memory& m = out_.memory;
-    (n.role == Role::kParameter ? m.parameters : m.inputs) += bytes;
-    if (!n.requires_grad) return;
-    m.gradients += bytes;
-    if (n.role == Role::kParameter) m.optimizer += bytes * pricing_.optimizer_states;
-  }
-
   void compute(int node) {
     const Program& program = space_.program();
     const Rule& rule = program.rules[static_cast<size_t>(node)];
@@ -55,7 +38,6 @@ class Evaluator {
     for (size_t k = 0; k < n.outputs.size(); ++k) {
       const Entry e{node, static_cast<int>(k)};
       const Tiling made = output_tiling(rule, k, cuts);
-      if (kept_.has_kept_memory(e)) out_.memory.activations += tile_bytes(space_.mesh(), n.outputs[k], made);
       if (!space_.uses(e).empty()) convert(e, made, plan_.tensors.at(e), -1, -1);
     }
     const Cost halo = halo_cost(program, space_.mesh(), node, cuts);
@@ -99,13 +81,11 @@ class Evaluator {
   void convert(Entry e, const Tiling& from, const Tiling& to, int user, int result) {
     if (from == to) return;
     const TensorType& type = space_.graph().type(e);
-    const Mesh& mesh = space_.mesh();
     PlannedConversion c{e, from, to, user, result, moved(type, from, to), 1, 0};
     if (space_.program().requires_grad(e)) c.ways = 2;
     if (pricing_.machine != nullptr) c.seconds = seconds(type, from, to) * c.ways;
     count(c.forward, c.ways);
     out_.communication_seconds += c.seconds;
-    if (kept_.is_read_backward(e)) out_.memory.conversions += tile_bytes(mesh, type, to);
     out_.conversions.push_back(std::move(c));
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "search/memory.h"
 #include "search/prices.h"
 
 namespace soybean {
@@ -21,25 +22,13 @@ struct PlannedConversion {
   double seconds = 0;  // both ways, on the machine's links
 };
 
-// Bytes on the device that holds most.
-struct Memory {
-  int64_t parameters = 0, gradients = 0, optimizer = 0;
-  int64_t inputs = 0;       // what is fed, and moving statistics
-  int64_t activations = 0;  // what operators make that is kept for the backward pass
-  int64_t conversions = 0;  // copies of such tensors in other tilings
-  int64_t workspace = 0;    // what the executor's memory has room for beside these two
-  int64_t peak() const {
-    return parameters + gradients + optimizer + inputs + activations + conversions + workspace;
-  }
-};
-
 struct Evaluation {
   std::vector<PlannedConversion> conversions;
   int64_t halo_bytes = 0;  // of convolutions and poolings cut along the image, both ways
   int64_t statistics_bytes = 0;  // of normalizations cut along what they normalize, both ways
   int64_t forward_bytes = 0, backward_bytes = 0, messages = 0;
   double communication_seconds = 0, compute_seconds = 0;  // with a machine
-  Memory memory;
+  Memory memory;  // of the device that holds most
   int64_t bytes() const { return forward_bytes + backward_bytes; }
 };
 

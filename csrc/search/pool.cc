@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rules/kept.h"
-#include "search/prices.h"
+#include "search/memory.h"
 
 namespace soybean {
 namespace {
@@ -66,8 +66,8 @@ class Pool {
 
 class Step {
  public:
-  Step(const Space& space, const Plan& plan, const KeptTensors& kept)
-      : space_(space), plan_(plan), kept_(kept), nodes_(space.graph().nodes()) {}
+  Step(const Space& space, const Plan& plan, const KeptTensors& kept, int device)
+      : space_(space), plan_(plan), kept_(kept), device_(device), nodes_(space.graph().nodes()) {}
 
   int64_t run() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -86,7 +86,7 @@ class Step {
   bool is_variable(Entry e) const { return nodes_[static_cast<size_t>(e.node)].is_variable(); }
 
   int64_t bytes(Entry e, const Tiling& tiling) const {
-    return tile_bytes(space_.mesh(), space_.graph().type(e), tiling);
+    return tile_bytes_on(space_.mesh(), space_.graph().type(e), tiling, device_);
   }
 
   void forward(int node) {
@@ -190,6 +190,7 @@ class Step {
   const Space& space_;
   const Plan& plan_;
   const KeptTensors& kept_;
+  const int device_;
   const std::vector<Node>& nodes_;
   Pool pool_;
   std::map<Entry, int> tensors_;                      // at rest
@@ -199,8 +200,8 @@ class Step {
 
 }  // namespace
 
-int64_t pooled_bytes(const Space& space, const Plan& plan, const KeptTensors& kept) {
-  return Step(space, plan, kept).run();
+int64_t pooled_bytes(const Space& space, const Plan& plan, const KeptTensors& kept, int device) {
+  return Step(space, plan, kept, device).run();
 }
 
 }  // namespace soybean

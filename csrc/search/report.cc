@@ -82,6 +82,11 @@ void add_report(const Program& program, const SearchOptions& options, const Sear
   plan->set("limited", Json(result.limited));
   plan->set("spatial", Json(result.spatial));
   plan->set("memory", memory_report(e.memory));
+  if (options.memory_by_device) {
+    Json devices = Json::array();
+    for (const Memory& m : result.memory_by_device) devices.push(memory_report(m));
+    plan->set("memory_by_device", std::move(devices));
+  }
   plan->set("conversions", conversions_report(program, e));
 }
 

@@ -379,6 +379,12 @@ class Search {
     report.machine = options_.topology ? &options_.topology->machine : nullptr;
     report.optimizer_states = options_.optimizer_states;
     result.evaluation = evaluate(space, found.plan, report, &known_);
+    if (options_.memory_by_device) {
+      const KeptTensors kept(program_);
+      for (int device = 0; device < mesh_.devices(); ++device) {
+        result.memory_by_device.push_back(device_memory(space, found.plan, kept, options_.optimizer_states, device));
+      }
+    }
     if (moved) found.exact = found.exact && pricing_.machine == nullptr && result.evaluation.bytes() <= found.lower_bound;
     const int64_t needed = result.evaluation.memory.peak();
     if (options_.memory_limit > 0 && needed > options_.memory_limit) {

@@ -41,12 +41,14 @@ struct SearchOptions {
   bool time = false;             // the objective; else bytes
   int64_t memory_limit = 0;      // bytes per device; 0: none
   int optimizer_states = 0;
+  bool memory_by_device = false;  // whether the report is to have every device's memory
   enum class Spatial { kAuto, kYes, kNo } spatial = Spatial::kAuto;
 };
 
 struct SearchResult {
   Plan plan;
   Evaluation evaluation;
+  std::vector<Memory> memory_by_device;  // if asked for
   bool exact = false;          // proved to be the best
   bool limited = false;        // operators with very many choices kept a part of them, and
                                // the lower bound is for plans of these

@@ -181,6 +181,48 @@ def for_block(net: Any, shapes: Sequence[Sequence[int]], topology: Topology, dty
     return compare(graph(1), topology, microbatch_graph=graph(parts) if parts > 1 else None, **options)
 
 
+def stage_graphs(graph: Mapping[str, Any], stages: Sequence[Sequence[str]]) -> List[Dict[str, Any]]:
+    """The graph of each stage on its own, fed with what comes from others.
+
+    Parameters
+    ----------
+    graph : mapping
+        The network, as :func:`compare` takes it.
+    stages : sequence of sequence of str
+        The operators of each, consecutive in topological order, all of them together.
+    """
+    network = _Network(graph, None, 0)
+    ends = list(itertools.accumulate(len(stage) for stage in stages))
+    return [network.stage_graph(begin, end) for begin, end in zip([0, *ends], ends)]
+
+
+def sent_bytes(graph: Mapping[str, Any], stages: Sequence[Sequence[str]]) -> List[Dict[int, int]]:
+    """Bytes that each stage sends to each later one forward: a tensor goes straight to every stage that uses it.
+
+    Parameters
+    ----------
+    graph, stages
+        As of :func:`stage_graphs`.
+    """
+    nodes = json.loads(graph["symbol"])["nodes"]
+    stage_of = {name: number for number, names in enumerate(stages) for name in names}
+    sent: List[Dict[int, int]] = [{} for _ in stages]
+    counted = set()
+    for node in nodes:
+        if node["op"] == "null":
+            continue
+        user = stage_of[node["name"]]
+        for source, output, *_ in node["inputs"]:
+            made = nodes[source]
+            if made["op"] == "null" or stage_of[made["name"]] == user or (source, output, user) in counted:
+                continue
+            counted.add((source, output, user))
+            size = math.prod(graph["shapes"][made["name"]][output]) * graph["itemsizes"][made["name"]][output]
+            maker = sent[stage_of[made["name"]]]
+            maker[user] = maker.get(user, 0) + size
+    return sent
+
+
 def group_sizes(topology: Topology) -> List[int]:
     """The sizes of equal groups of consecutive devices that no group of links cuts unevenly, the largest first."""
     inner = _extents(topology)
@@ -244,7 +286,7 @@ def _combination(name: str, group: int, stages: Sequence[CombinedStage], seconds
 class _Network:
     """A network and what parts of it cost, computed once."""
 
-    def __init__(self, graph: Mapping[str, Any], topology: Topology, optimizer_states: int):
+    def __init__(self, graph: Mapping[str, Any], topology: Optional[Topology], optimizer_states: int):
         self._graph, self._topology, self._optimizer_states = graph, topology, optimizer_states
         self._symbol = json.loads(graph["symbol"])
         self._nodes = self._symbol["nodes"]

@@ -42,8 +42,20 @@ class MeasuredModel(NamedTuple):
     measured: int
 
 
-class _Operator(NamedTuple):
-    """An operator of the network with what it reads, as far as its time depends on it."""
+class Operator(NamedTuple):
+    """An operator of a network with what it reads, as far as its time depends on it.
+
+    Attributes
+    ----------
+    node : mapping
+        Of the network's symbol.
+    shapes, types : tuple
+        Of its inputs.
+    gradients : tuple of bool
+        Which of the inputs have a gradient.
+    outputs : int
+        How many it has.
+    """
 
     node: Mapping[str, Any]
     shapes: Tuple[Shape, ...]
@@ -92,16 +104,16 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
         When an operator cannot be run on its own.
     """
     nodes = json.loads(graph["symbol"])["nodes"]
-    types = _types(graph, nodes, input_shapes, dtype)
+    types = _types(graph, nodes, dict.fromkeys(input_shapes, dtype))
     operators = _operators(graph, nodes, types)
-    wanted: Dict[str, _Operator] = {}
+    wanted: Dict[str, Operator] = {}
     for operator in operators.values():
         wanted.setdefault(operator.key(), operator)
     times: Dict[str, Measurement] = {}
     for done, (key, operator) in enumerate(wanted.items()):
         if progress is not None:
             progress(done, len(wanted))
-        times[key] = _time(operator, repeats, context or mx.cpu(), counts)
+        times[key] = time_operator(operator, repeats, [context or mx.cpu()], counts)
     if progress is not None:
         progress(len(wanted), len(wanted))
     layers, edges = [], []
@@ -187,12 +199,12 @@ def _description(node: Mapping[str, Any]) -> str:
     return f"{node['op']}({', '.join(f'{name}={value}' for name, value in attributes.items())})"
 
 
-def _types(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], input_shapes: Mapping[str, Sequence[int]],
-           dtype: str) -> Dict[Tensor, str]:
+def _types(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> Dict[Tensor, str]:
     """The numpy type of every tensor. The graph knows its size alone: where MXNet infers none, floats of that size."""
     symbol = mx.sym.load_json(graph["symbol"])
     internals = symbol.get_internals()
-    given = {name: np.dtype(dtype) for name in input_shapes if name in set(symbol.list_arguments())}
+    names = set(symbol.list_inputs())
+    given = {name: np.dtype(dtype) for name, dtype in known.items() if name in names}
     _, inferred, _ = internals.infer_type_partial(**given)
     found: Dict[Tensor, str] = {}
     heads = json.loads(internals.tojson())["heads"]
@@ -209,9 +221,9 @@ def _types(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], input_s
 
 
 def _operators(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]],
-               types: Mapping[Tensor, str]) -> Dict[int, _Operator]:
+               types: Mapping[Tensor, str]) -> Dict[int, Operator]:
     depends: List[bool] = []  # whether each node has a gradient: depends on a variable that has one
-    found: Dict[int, _Operator] = {}
+    found: Dict[int, Operator] = {}
     for index, node in enumerate(nodes):
         if node["op"] == "null":
             depends.append(bool(graph["variables"].get(node["name"], {}).get("requires_grad")))
@@ -221,7 +233,7 @@ def _operators(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]],
         if not reads and "shape" in node.get("attrs", {}):  # which may follow from who reads it, here nobody
             shape = tuple(graph["shapes"][node["name"]][0])
             node = {**node, "attrs": {**node["attrs"], "shape": str(shape)}}
-        found[index] = _Operator(
+        found[index] = Operator(
             node, tuple(tuple(graph["shapes"][nodes[source]["name"]][output]) for source, output in reads),
             tuple(types[tensor] for tensor in reads),
             tuple(depends[source] and np.dtype(types[source, output]).kind == "f" for source, output in reads),
@@ -229,7 +241,7 @@ def _operators(graph: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]],
     return found
 
 
-def _alone(operator: _Operator) -> mx.sym.Symbol:
+def _alone(operator: Operator) -> mx.sym.Symbol:
     """The operator as a symbol that has a variable for each of its inputs."""
     count = len(operator.shapes)
     variables = [{"op": "null", "name": f"in{number}", "inputs": []} for number in range(count)]
@@ -240,19 +252,54 @@ def _alone(operator: _Operator) -> mx.sym.Symbol:
         "attrs": json.loads(mx.sym.var("x").tojson())["attrs"]}))  # the version
 
 
-def _time(operator: _Operator, repeats: int, context: mx.Context,
-          counts: Callable[[Sequence[float]], float]) -> Measurement:
+def operators_of(graph: Mapping[str, Any], types: Mapping[str, Any]) -> Dict[str, Operator]:
+    """The operators of a network by name.
+
+    Parameters
+    ----------
+    graph : mapping
+        The network, as :func:`measure` takes it.
+    types : mapping of str to numpy type
+        Of its variables.
+    """
+    nodes = json.loads(graph["symbol"])["nodes"]
+    found = _operators(graph, nodes, _types(graph, nodes, types))
+    return {nodes[index]["name"]: operator for index, operator in found.items()}
+
+
+def time_operator(operator: Operator, repeats: int, contexts: Sequence[mx.Context],
+                  counts: Callable[[Sequence[float]], float]) -> Measurement:
+    """Time an operator on its own.
+
+    Parameters
+    ----------
+    operator : Operator
+        The operator.
+    repeats : int
+        How often each pass is timed after a first run that is not.
+    contexts : sequence of mxnet.Context
+        Where: on all of them at once, until the last is done.
+    counts : callable
+        Which of the times counts.
+
+    Raises
+    ------
+    ProfileError
+        When it cannot be run on its own.
+    """
     try:
-        executor, heads = _bound(operator, any(operator.gradients), context)
+        bound = [_bound(operator, any(operator.gradients), context) for context in contexts]
+        trained = any(heads for _, heads in bound)
         forward, backward = [], []
         for _ in range(repeats + 1):  # the first run allocates, and chooses oneDNN's layouts
             start = time.perf_counter()
-            for output in executor.forward(is_train=True):
+            for output in [output for executor, _ in bound for output in executor.forward(is_train=True)]:
                 output.wait_to_read()
             between = time.perf_counter()
-            if heads:
-                executor.backward(heads)
-                for gradient in executor.grad_arrays:
+            if trained:
+                for executor, heads in bound:
+                    executor.backward(heads)
+                for gradient in [gradient for executor, _ in bound for gradient in executor.grad_arrays]:
                     if gradient is not None:
                         gradient.wait_to_read()
             forward.append(between - start)
@@ -262,10 +309,10 @@ def _time(operator: _Operator, repeats: int, context: mx.Context,
         reason = next((line for line in reversed(said) if line), type(error).__name__)
         raise ProfileError(f"The operator {operator.node['name']} ({operator.node['op']}) cannot be run on its own "
                            f"({reason}): profile a model without it.") from None
-    return Measurement(counts(forward[1:]), counts(backward[1:]) if heads else 0.0)
+    return Measurement(counts(forward[1:]), counts(backward[1:]) if trained else 0.0)
 
 
-def _bound(operator: _Operator, training: bool, context: mx.Context):
+def _bound(operator: Operator, training: bool, context: mx.Context):
     """An executor of the operator alone, and the gradients of its outputs (none where it has no backward pass)."""
     symbol = _alone(operator)
     names = [f"in{number}" for number in range(len(operator.shapes))]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from soybean_mx.files import write_text
@@ -23,6 +24,9 @@ _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "
 _FORM = ("NAME -- DESCRIPTION -- forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES, "
          "parameter_size=BYTES")
 _SEPARATOR = " -- "
+
+# Those of PipeDream's repository, whose licence is beside them.
+SHIPPED = Path(__file__).resolve().parent / "profiles"
 
 
 class ProfileError(ValueError):
@@ -169,6 +173,11 @@ class Profile:
             return cls(tuple(layers), tuple(edges))
         except ProfileError as error:
             raise ProfileError(f"{source}: {error}") from None
+
+
+def shipped(name: str) -> Profile:
+    """A profile that PipeDream's repository ships, such as ``vgg16``: a file ``NAME.graph.txt`` in :data:`SHIPPED`."""
+    return load(str(SHIPPED / f"{name}.graph.txt"))
 
 
 def load(path: str) -> Profile:

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping
 
+from soybean_mx import progress
 from soybean_mx.pipeline.profile import ProfileError
 from soybean_mx.plan_command import ArgumentError, parse_input_shapes
 
@@ -71,8 +71,8 @@ def _profile(arguments: argparse.Namespace) -> Dict[str, Any]:
     except model_loading.ModelError as error:
         raise ArgumentError(str(error)) from None
     start = time.perf_counter()
-    with _progress() as progress:
-        found = layer_times.measure(loaded.graph, loaded.input_shapes, arguments.dtype, arguments.repeats, progress)
+    with progress.bar("operators") as advance:
+        found = layer_times.measure(loaded.graph, loaded.input_shapes, arguments.dtype, arguments.repeats, advance)
     try:
         found.profile.write(output)
     except OSError as error:
@@ -93,21 +93,6 @@ def _profile(arguments: argparse.Namespace) -> Dict[str, Any]:
 
 def _total(layers: List[Dict[str, Any]], member: str) -> float:
     return sum(layer[member] for layer in layers)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Optional[Callable[[int, int], None]]]:
-    """What shows how many operators are done, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                  console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("operators", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _print(report: Mapping[str, Any]) -> None:

@@ -80,6 +80,8 @@ class TiledStage:
         Whether gradients are summed over the microbatches of a batch.
     options : mapping
         ``strategy``, ``batch_norm`` and ``pins`` of the planner.
+    shared : set of str
+        Parameters that other stages use too. They stay whole, on the group's first device, and are fed like inputs.
     recompute : bool
         Whether the backward pass computes activations again (:mod:`soybean_mx.recomputation`).
 
@@ -90,29 +92,32 @@ class TiledStage:
     parameters : dict of str to TiledWeight
         The tiles of each parameter.
     weights, gradients : dict
-        Versions and gradient of each tile.
+        Versions and gradient of each tile, and of each shared parameter.
     plan : dict
         The plan for the largest microbatch.
     """
 
     def __init__(self, graph: StageGraph, contexts: Sequence[mx.Context],
                  parameters: Mapping[str, gluon.Parameter], trained: Sequence[str], inputs: Types, accumulates: bool,
-                 options: Mapping[str, Any], recompute: bool = False):
+                 options: Mapping[str, Any], shared: Set[str], recompute: bool = False):
         self.context, self._recompute = contexts[0], recompute
         self._contexts, self._options = list(contexts), dict(options)
         self._symbol, self._accumulates = graph.symbol, accumulates
         self._received = list(graph.received)
         self._trained = [name for name in graph.parameters if name in trained]
-        self._types: Types = {name: _type_of(parameters[name]) for name in [*graph.parameters, *graph.auxiliary]}
+        self._types: Types = {name: _type_of(parameters[name]) for name in [*graph.parameters, *graph.auxiliary]
+                              if name not in shared}
+        self._shared: Types = {name: _type_of(parameters[name]) for name in graph.parameters if name in shared}
         self._auxiliary = {name: _own_parameter(name, parameters[name], contexts[0]) for name in graph.auxiliary}
         self._tilings: Dict[str, List[str]] = {}
         self._signatures: Dict[Tuple, _Signature] = {}
+        own = [name for name in graph.parameters if name not in shared]
         program, self.plan = self._program(inputs)
-        self._tilings = {name: self.plan["tensors"][name] for name in graph.parameters if name in self.plan["tensors"]}
+        self._tilings = {name: self.plan["tensors"][name] for name in own if name in self.plan["tensors"]}
         self.parameters: Dict[str, TiledWeight] = {}
         self.weights: Dict[str, weight_versions.Versions] = {}
         self.gradients: Dict[str, NDArray] = {}
-        for name in graph.parameters:
+        for name in own:
             layout = Layout(self._types[name][0], contexts, _places(program, name, self._types[name][0]))
             held = TiledWeight(layout, [f"{name}[{place}]" for place in range(len(layout.places))])
             self.parameters[name] = held
@@ -120,6 +125,11 @@ class TiledStage:
                 self.weights[tile] = weight_versions.Versions(array)
                 if name in trained:
                     self.gradients[tile] = mx.nd.zeros(array.shape, array.context, array.dtype)
+        self._tile_names = list(self.weights)
+        for name, (shape, dtype) in self._shared.items():
+            self.weights[name] = weight_versions.Versions(legacy(parameters[name].data()).copyto(self.context))
+            if name in trained:
+                self.gradients[name] = mx.nd.zeros(shape, self.context, dtype)
         self.graph = graph._replace(parameters=list(self.weights), auxiliary=[])
         self._add_signature(inputs, program)
 
@@ -133,7 +143,7 @@ class TiledStage:
         arrays : mapping of str to NDArray
             All inputs, whole, on the group's first device.
         weights : mapping of str to NDArray
-            The version of each tile that is to be used.
+            The version of each tile, and of each shared parameter, that is to be used.
         first : bool
             Whether gradients that are summed begin anew with this pass.
 
@@ -144,10 +154,10 @@ class TiledStage:
         """
         inputs = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         signature = self._signatures.get(_key(inputs)) or self._add_signature(inputs, self._program(inputs)[0])
-        used = [weights[tile] for tile in self.weights]
+        used = [weights[tile] for tile in self._tile_names]
         bound = self._take(signature, used)
         tiled.even_out({state.parameter: state.read for state in signature.states})
-        bound.feed(arrays)
+        bound.feed({**arrays, **{name: weights[name] for name in self._shared}})
         bound.forward()
         outputs = bound.gather_outputs(signature.outputs, self.context)
         return TiledPass(signature, used, bound, outputs, first)
@@ -172,6 +182,13 @@ class TiledStage:
         for name, whole in gradients.items():
             if name in signature.program.gradients:
                 bound.input_gradient(name, whole.shape, self.context).copyto(whole)
+        for name in self._shared:
+            if name in signature.program.gradients:
+                gradient = bound.input_gradient(name, self.gradients[name].shape, self.context)
+                if self._accumulates:
+                    self.gradients[name] += gradient
+                else:
+                    gradient.copyto(self.gradients[name])
         for state in signature.states:
             if state.changed:
                 state.parameter.changed_tiles(state.changed)
@@ -184,7 +201,7 @@ class TiledStage:
             if all(some is other for some, other in zip(weights, others)):
                 del signature.free[index]
                 return bound
-        data = dict(zip(self.weights, weights))
+        data = dict(zip(self._tile_names, weights))
         tiles = {}
         for name, (layout, names) in self.parameters.items():
             written = [self.gradients[tile] for tile in names] if name in self._trained else None
@@ -192,7 +209,7 @@ class TiledStage:
                                 "add" if self._accumulates else "write")
         for name, parameter in self._auxiliary.items():
             tiles[name] = Tiles(parameter.layout, parameter.tiles(), None, "null")
-        return BoundGraph(signature.program, signature.inputs, tiles)
+        return BoundGraph(signature.program, {**signature.inputs, **self._shared}, tiles)
 
     def _state_tile(self, source: str, device: int, region: Region) -> NDArray:
         parameter = self._auxiliary[source]
@@ -222,7 +239,7 @@ class TiledStage:
     def _program(self, inputs: Types) -> Tuple[Program, Dict[str, Any]]:
         wanted = set(self._trained) | {name for name in self._received if np.dtype(inputs[name][1]).kind == "f"}
         own = operators.are_usable(self._contexts)
-        graph = describe(self._symbol, inputs, self._types, wanted, True, own)
+        graph = describe(self._symbol, {**inputs, **self._shared}, self._types, wanted, True, own)
         names = {*self._symbol.get_internals().list_outputs(), *graph["shapes"]}
         fixed = pins.matching(pins.checked(self._options.get("pins") or {}, "The argument tiling"), names)
         plan = core.plan(graph, {"devices": len(self._contexts),

@@ -1,20 +1,19 @@
 """Trains a network in stages, each on a device of its own, by one of the schedules of :mod:`.schedule`.
 
-Each device of a stage runs the stage's symbol as a CachedOp, recorded for autograd: the tape of a microbatch holds its
-activations and, by reference, the version of the weights that its forward pass used. Everything is queued in MXNet's
-engine by one thread, which waits for nothing; an empty operation between any two passes of a device keeps it to the
-schedule's order, and so to the schedule's memory.
+Everything is queued in MXNet's engine by one thread, which waits for nothing; an empty operation between any two passes
+of a device (:mod:`.workers`) keeps it to the schedule's order, and so to the schedule's memory.
 """
 from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 from mxnet import autograd, gluon
-from mxnet.ndarray import CachedOp, NDArray
+from mxnet.ndarray import NDArray
 
 from soybean_mx.devices import contexts as device_contexts
 from soybean_mx.engine_order import after
@@ -35,145 +34,16 @@ from soybean_mx.pipeline.schedule import (
     checked,
     in_flight,
 )
-from soybean_mx.pipeline.tiled_stage import TiledPass, TiledStage, TiledWeight, Types
-from soybean_mx.pipeline.trace import Mark, Trace
-from soybean_mx.regions import legacy
+from soybean_mx.pipeline.tiled_stage import TiledWeight, Types
+from soybean_mx.pipeline.trace import Trace
+from soybean_mx.pipeline.workers import Arrays, Pass, PassOrder, TiledWorker, Worker, listed, own_copy
 from soybean_mx.trainer import cut_state, is_elementwise, whole_state
-
-Arrays = Union[NDArray, Sequence[NDArray]]
-
 
 TILING_OPTIONS = ("strategy", "batch_norm", "pins")
 
 
 class PipelineError(RuntimeError):
     """A network or a use of the trainer that cannot be pipelined; the message says what to do."""
-
-
-class _Pass(NamedTuple):
-    """What a forward pass leaves for the backward pass."""
-
-    outputs: List[NDArray]
-    gradients: Dict[str, NDArray]  # of what came from other stages, to be
-    versions: Dict[str, int]
-    run: Union[TiledPass, "_Again", None]  # of a stage that is tiled, or that runs its passes again
-
-
-class _Again(NamedTuple):
-    """What a pass is run again from: its inputs, and whether gradients begin anew with it."""
-
-    arrays: Dict[str, NDArray]
-    first: bool
-
-
-class _Worker:
-    """One device of one stage."""
-
-    def __init__(self, graph: StageGraph, context: mx.Context, parameters: Dict[str, gluon.Parameter],
-                 trained: Sequence[str]):
-        self.graph, self.context = graph, context
-        self.weights: Dict[str, weight_versions.Versions] = {}
-        self.gradients: Dict[str, NDArray] = {}
-        self.states: Dict[str, NDArray] = {}
-        for name in graph.parameters:
-            value = _own_copy(legacy(parameters[name].data()), context)
-            self.weights[name] = weight_versions.Versions(value)
-            if name in trained:
-                self.gradients[name] = mx.nd.zeros(value.shape, context, value.dtype)
-        for name in graph.auxiliary:
-            self.states[name] = _own_copy(legacy(parameters[name].data()), context)
-        self.run = CachedOp(graph.symbol)
-        self.order = graph.symbol.list_inputs()
-        self.held: Dict[int, _Pass] = {}
-        self.most_held = 0
-        self.recomputes = False
-
-    def forward(self, arrays: Dict[str, NDArray], weights: Dict[str, NDArray], gradients: Dict[str, NDArray],
-                first: bool) -> Tuple[List[NDArray], Optional[_Again]]:
-        """Queue a forward pass; `first` is whether gradients begin anew with it. The outputs are on the tape, unless
-        the pass is to be run again."""
-        if not self.recomputes:
-            return self._recorded(arrays, weights, gradients, first), None
-        # On copies of the states: the pass that is recorded moves them.
-        states = {name: _own_copy(state, self.context) for name, state in self.states.items()}
-        given = {**arrays, **weights, **states}
-        with autograd.pause(train_mode=True):
-            outputs = _listed(self.run(*(given[name].detach() for name in self.order)))
-        return outputs, _Again(arrays, first)
-
-    def _recorded(self, arrays: Dict[str, NDArray], weights: Dict[str, NDArray], gradients: Dict[str, NDArray],
-                  first: bool) -> List[NDArray]:
-        trained = list(self.gradients)
-        variables = [weights[name] for name in trained] + [arrays[name] for name in gradients]
-        buffers = [self.gradients[name] for name in trained] + list(gradients.values())
-        if variables:
-            kinds = ["write" if first else "add"] * len(trained) + ["write"] * len(gradients)
-            autograd.mark_variables(variables, buffers, kinds)
-        # What has no gradient goes in by another handle each time: MXNet puts a handle on the tape, and takes from it
-        # what other passes that are under way need when the first of them has gone back.
-        unmarked = {name: array.detach() for name, array in {**weights, **self.states}.items()
-                    if name not in self.gradients}
-        arrays = {**arrays, **weights, **unmarked}
-        with autograd.record():
-            return _listed(self.run(*(arrays[name] for name in self.order)))
-
-    def backward(self, held: _Pass, heads: List[NDArray]) -> None:
-        """Queue the backward pass; behind its forward pass once more, where nothing of that is kept."""
-        outputs = held.outputs
-        if held.run is not None:
-            if held.run.arrays:
-                after(self.context, heads, list(held.run.arrays.values()))
-            weights = {name: self.weights[name].value(version) for name, version in held.versions.items()}
-            outputs = self._recorded(held.run.arrays, weights, held.gradients, held.run.first)
-        if self.gradients or held.gradients:
-            autograd.backward(outputs, heads)
-
-    def set_state(self, name: str, value: NDArray) -> None:
-        """Give an auxiliary state a value."""
-        value.copyto(self.states[name])
-
-
-class _TiledWorker(TiledStage):
-    """The devices that compute a stage together."""
-
-    def __init__(self, *args: Any):
-        super().__init__(*args)
-        self.held: Dict[int, _Pass] = {}
-        self.most_held = 0
-
-    def forward(self, arrays, weights, gradients, first):
-        run = super().forward(arrays, weights, first)
-        return run.outputs, run
-
-    def backward(self, held, heads):
-        super().backward(held.run, heads, held.gradients)
-
-
-class _Order:
-    """Keeps a device's passes in the order in which they were queued, where nothing else does."""
-
-    def __init__(self, context: mx.Context):
-        self._context = context
-        self._last: List[NDArray] = []
-        self.mark: Optional[Mark] = None  # of the pass that is being queued, where there is a trace
-
-    def before(self, inputs: Sequence[NDArray]) -> None:
-        """What will read these arrays comes after the last pass."""
-        if self.mark is not None:
-            self.mark.begin(self._last, inputs)
-        elif self._last and inputs:
-            after(self._context, self._last, inputs)
-
-    def done(self, outputs: Sequence[NDArray]) -> None:
-        """A pass that writes these arrays has been queued."""
-        self._last = list(outputs)
-        if self.mark is not None:
-            self.mark.end(outputs)
-
-
-def _own_copy(array: NDArray, context: mx.Context) -> NDArray:
-    """A copy, even where the array is on that device already."""
-    return array.copyto(context)
 
 
 class PipelineTrainer:
@@ -213,9 +83,11 @@ class PipelineTrainer:
         Whether stages keep of a pass only its inputs, its outputs and the version of its weights, and run it again
         before its backward pass. Stages that hold one pass at a time, or draw random numbers, do not.
     recoverable : bool, optional
-        Whether the parameters of the last update that all stages have completed can be saved after one has failed. With
-        ``1f1b`` that costs as many versions on each stage as there are stages, and is off; with others it costs
-        nothing, and is on.
+        Whether the parameters of the last update that all stages have completed can be saved after one has failed. On,
+        but for ``1f1b`` with different numbers of replicas. With ``1f1b`` a stage then has up to as many versions as
+        there are stages (one more with replicas), and with different replicas as many as it makes between two steps
+        after which all stages have updated; False leaves it with PipeDream's number. Other schedules have these
+        versions anyway.
 
     Raises
     ------
@@ -246,15 +118,16 @@ class PipelineTrainer:
         if recoverable is False and schedule in SYNCHRONOUS:
             raise ScheduleError(f"recoverable=False was given with the schedule {schedule!r}, which always is: leave "
                                 "it out.")
-        self.recoverable = schedule != "1f1b" if recoverable is None else recoverable
+        alike = len(set(self._replicas)) == 1
+        self.recoverable = (schedule != "1f1b" or alike) if recoverable is None else recoverable
         self.recompute = recompute
         self._full: Optional[FullUpdates] = None
         on = len(self._contexts) if schedule == "interleaved" else None
         self._runner = Runner(schedule, self._replicas, on)
         self._optimizers = _optimizers(optimizer, optimizer_params or {}, count)
         self._scale = self._optimizers[0].rescale_grad
-        self._orders = [_Order(context) for context in self._contexts]
-        self._workers: Dict[Tuple[int, int], _Worker] = {}
+        self._orders = [PassOrder(context) for context in self._contexts]
+        self._workers: Dict[Tuple[int, int], Worker] = {}
         self._counted: Optional[NDArray] = None
         self._steps = 0
         self._failure: Optional[BaseException] = None
@@ -325,7 +198,7 @@ class PipelineTrainer:
         if self._failure is not None:
             raise PipelineError("A step has failed, and what was under way is lost: make a new trainer, from the "
                                 "parameters that save_parameters writes.") from self._failure
-        data, label = _listed(data), _listed(label)
+        data, label = listed(data), listed(label)
         if not self._workers:
             self._build(data, label)
         with autograd.pause(), mx.engine.bulk(0):
@@ -431,12 +304,12 @@ class PipelineTrainer:
         finally:
             order.mark = None
 
-    def _order_of(self, stage: int, replica: int) -> _Order:
+    def _order_of(self, stage: int, replica: int) -> PassOrder:
         if self.schedule == "interleaved":
             return self._orders[stage % len(self._contexts)]
         return self._orders[sum(self._replicas[:stage]) + replica]
 
-    def _place(self, stage: int, number: int) -> Tuple[_Worker, _Order]:
+    def _place(self, stage: int, number: int) -> Tuple[Worker, PassOrder]:
         replica = number % self._replicas[stage]
         return self._workers[stage, replica], self._order_of(stage, replica)
 
@@ -444,19 +317,19 @@ class PipelineTrainer:
         _, stage, number, version = operation
         worker, order = self._place(stage, number)
         graph = worker.graph
-        given = {name: _own_copy(self._given[number][self._inputs.index(name)], worker.context)
+        given = {name: own_copy(self._given[number][self._inputs.index(name)], worker.context)
                  for name in graph.inputs}
         received, gradients = {}, {}
         for name, tensor in graph.received.items():
             produced = self._sent[self._producer[tensor], number][tensor]
-            received[name] = _own_copy(produced, worker.context)
+            received[name] = own_copy(produced, worker.context)
             gradients[name] = mx.nd.zeros(produced.shape, worker.context, produced.dtype)
         order.before([*given.values(), *received.values()])
         versions = {name: self._version(stage, name, version, worker) for name in graph.parameters}
         weights = {name: worker.weights[name].take(versions[name]) for name in graph.parameters}
         outputs, run = worker.forward({**given, **received}, weights, gradients, self._begins(stage, number))
         order.done(outputs)
-        worker.held[number] = _Pass(outputs, gradients, versions, run)
+        worker.held[number] = Pass(outputs, gradients, versions, run)
         worker.most_held = max(worker.most_held, len(worker.held))
         self._sent[stage, number] = dict(zip(graph.outputs, outputs))
         if stage == len(self._replicas) - 1:
@@ -465,7 +338,7 @@ class PipelineTrainer:
                 self._full.loss(number, self._losses[number])
             del self._given[number]
 
-    def _version(self, stage: int, name: str, version: int, worker: _Worker) -> int:
+    def _version(self, stage: int, name: str, version: int, worker: Worker) -> int:
         """A weight that another stage owns has that one's versions."""
         if name not in self._asked:
             return worker.weights[name].newest
@@ -503,13 +376,13 @@ class PipelineTrainer:
         for name, gradient in held.gradients.items():
             tensor = worker.graph.received[name]
             producer, _ = self._place(self._producer[tensor], number)
-            self._heads.setdefault((number, tensor), []).append(_own_copy(gradient, producer.context))
+            self._heads.setdefault((number, tensor), []).append(own_copy(gradient, producer.context))
         for name, version in held.versions.items():
             worker.weights[name].give_back(version)
         self._sent.pop((stage, number), None)
         self._send_gradients(stage, number, worker)
 
-    def _send_gradients(self, stage: int, number: int, worker: _Worker) -> None:
+    def _send_gradients(self, stage: int, number: int, worker: Worker) -> None:
         """To the owners of the weights that this device has copies of, when its part of a batch is done."""
         mine = [other for other in self._runner.group(stage, number)
                 if other % self._replicas[stage] == number % self._replicas[stage]]
@@ -520,7 +393,7 @@ class PipelineTrainer:
             owner = self._workers[self._owner[name], 0]
             if owner is not worker:
                 target = owner.gradients[name].context
-                self._extra.setdefault((name, number), []).append(_own_copy(gradient, target))
+                self._extra.setdefault((name, number), []).append(own_copy(gradient, target))
 
     def _update(self, operation: Operation) -> None:
         _, stage, number, _ = operation
@@ -556,10 +429,10 @@ class PipelineTrainer:
             states = worker.states
             if states:
                 after(worker.context, list(worker.gradients.values()), list(states.values()))
-            result.append({name: _own_copy(state, worker.context) for name, state in states.items()})
+            result.append({name: own_copy(state, worker.context) for name, state in states.items()})
         return result
 
-    def _next_version(self, optimizer: mx.optimizer.Optimizer, name: str, worker: _Worker, version: int, group: range,
+    def _next_version(self, optimizer: mx.optimizer.Optimizer, name: str, worker: Worker, version: int, group: range,
                       guards: List[Any]) -> weight_versions.Update:
         """The update of a weight, to an array that nobody reads."""
         index = self._index(name)
@@ -576,7 +449,7 @@ class PipelineTrainer:
         first = name not in self._whole_name or name == self._tiles[self._whole_name[name]][1].tiles[0]
         return weight_versions.Update(index, old, new, worker.gradients[name], self._optimizer_states[name], first)
 
-    def _hand_on(self, name: str, item: weight_versions.Update, worker: _Worker, version: int) -> None:
+    def _hand_on(self, name: str, item: weight_versions.Update, worker: Worker, version: int) -> None:
         """A weight's update has been queued: count the version, and give it to other devices that hold the weight."""
         if item.new is item.old:
             worker.weights[name].renew()
@@ -631,21 +504,22 @@ class PipelineTrainer:
         self._whole_name: Dict[str, str] = {}  # the parameter's, by that of a tile
         for optimizer in self._optimizers:
             optimizer.param_dict = {index: parameters[name] for index, name in enumerate(self._names)}
-        self._check_tiled(graphs)
+        self._check_tiled()
         self._optimizer_states: Dict[str, Any] = {}
         self._asked = asked
         self._tiles: Dict[str, Tuple[int, TiledWeight]] = {}
         types = _types_of_stages(graphs, [*data, *label], self._inputs, parameters, self.microbatches) \
             if max(self._tiled_over) > 1 else []
+        shared = {name for name, count in Counter(used).items() if count > 1}
         device = 0
         for stage, graph in enumerate(graphs):
             for replica in range(self._replicas[stage]):
                 group = self._groups[device % len(self._groups)]
                 if len(group) == 1:
-                    worker = _Worker(graph, group[0], parameters, computed)
+                    worker = Worker(graph, group[0], parameters, computed)
                 else:
-                    worker = _TiledWorker(graph, group, parameters, computed, types[stage],
-                                          self.schedule not in PER_MINIBATCH, self._tiling, self.recompute)
+                    worker = TiledWorker(graph, group, parameters, computed, types[stage],
+                                          self.schedule not in PER_MINIBATCH, self._tiling, shared, self.recompute)
                     self._add_tiles(stage, worker)
                 self._workers[stage, replica] = worker
                 device += 1
@@ -665,7 +539,7 @@ class PipelineTrainer:
         has its own way, in which it keeps what it has drawn."""
         for stage, graph in enumerate(graphs):
             workers = [self._workers[stage, replica] for replica in range(self._replicas[stage])]
-            if isinstance(workers[0], _TiledWorker):
+            if isinstance(workers[0], TiledWorker):
                 continue
             held = 2 if self.schedule == "interleaved" else in_flight(
                 self.schedule, self._replicas, stage, 2 * len(self._contexts) if self.schedule in PER_MINIBATCH
@@ -687,21 +561,13 @@ class PipelineTrainer:
         full.start([0] * len(stages), values, [self._copied_states(stage) for stage in stages])
         return full
 
-    def _check_tiled(self, graphs: Sequence[StageGraph]) -> None:
+    def _check_tiled(self) -> None:
         """Whether the stages that are to be tiled can be."""
-        tiled = [stage for stage, size in enumerate(self._tiled_over) if size > 1]
-        if tiled and not is_elementwise(self._optimizers[0]):
+        if max(self._tiled_over) > 1 and not is_elementwise(self._optimizers[0]):
             raise PipelineError(f"The optimizer {type(self._optimizers[0]).__name__} looks at whole parameters, of "
                                 "which a tiled stage's devices have parts: use another, or tiled_over=1.")
-        for stage in tiled:
-            for other, graph in enumerate(graphs):
-                shared = set(graph.parameters) & set(graphs[stage].parameters) if other != stage else ()
-                for name in sorted(shared):
-                    raise PipelineError(f"The parameter {name} is used in the stages {stage} and {other}, and stage "
-                                        f"{stage} is tiled over {self._tiled_over[stage]} devices: put its operators "
-                                        "into one stage, or give stages of one device.")
 
-    def _add_tiles(self, stage: int, worker: _TiledWorker) -> None:
+    def _add_tiles(self, stage: int, worker: TiledWorker) -> None:
         """Let the tiles of a stage's parameters be weights of their own, in the parameters' place."""
         for name, weight in worker.parameters.items():
             for tile in weight.tiles:
@@ -784,7 +650,7 @@ class PipelineTrainer:
         if self._failure is None:
             self._failure = found or PipelineError("An error of a stage has been read from a loss.")
             self._abandon()
-        return str(found or "its error has been raised where the loss was read").strip().splitlines()[0]
+        return _first_sentence(str(found or "its error has been raised where the loss was read"))
 
     def _write_parameters(self) -> None:
         held = {name: self._workers[self._owner[name], 0].weights[name] for name in self._asked}
@@ -980,10 +846,10 @@ class PipelineTrainer:
         return [list(names) for names in self._stages]
 
 
-def _listed(arrays: Arrays) -> List[NDArray]:
-    """A list of legacy arrays, of whatever a caller gave or an operator returned."""
-    arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
-    return [legacy(array) if isinstance(array, NDArray) else mx.nd.array(array) for array in arrays]
+def _first_sentence(message: str) -> str:
+    """What an error of MXNet says, without the places that it may begin with."""
+    lines = [line.strip() for line in message.strip().splitlines()]
+    return next((line for line in lines if line and not line.startswith(("Traceback ", "File "))), lines[0])
 
 
 def _measured_seconds(symbol: mx.sym.Symbol, inputs: Types, parameters: Dict[str, gluon.Parameter],

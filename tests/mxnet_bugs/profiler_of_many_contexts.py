@@ -8,7 +8,7 @@ Seen: its table of CPU contexts is as long as there are cores: on a machine with
 the end, which names a wrong context or ends the process.
 
 How the project avoids it: traces and counts of memory are made on contexts of low numbers alone
-(``PROFILED_CPUS`` in scripts/trace_step.py, ``contexts_counted`` in scripts/bench_memory.py).
+(``PROFILED_CPUS`` in soybean_mx/tracing.py, ``contexts_counted`` in scripts/bench_memory.py).
 """
 import os
 import tempfile

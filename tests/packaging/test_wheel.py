@@ -72,7 +72,8 @@ def test_the_wheel_is_for_any_python_and_has_the_hook_at_its_root(wheel):
     with zipfile.ZipFile(str(wheel)) as archive:
         names = archive.namelist()
     assert {"soybean_mx.pth", "soybean_mx/libsoybean_mx.so", "soybean_mx/libsoybean_mx_copies.so",
-            "soybean_mx/startup.py", "soybean_mx/operator_calls.json"} <= set(names)
+            "soybean_mx/startup.py", "soybean_mx/operator_calls.json", "soybean_mx/pipeline/profiles/vgg16.graph.txt",
+            "soybean_mx/pipeline/profiles/README.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "csrc", "scripts"))]
 
 

@@ -79,7 +79,7 @@ def rule_of(schedule, stages, replicas):
     return lambda stage, step: max(0, step - 1)
 
 
-def main(schedule, stages, microbatches, replicas):
+def main(schedule, stages, microbatches, replicas, recoverable):
     """Print the largest difference of a loss or a weight, and the versions that were alive."""
     net, shape = network("mlp")
     net.cast("float64")
@@ -93,7 +93,8 @@ def main(schedule, stages, microbatches, replicas):
     steps = 12 if set(replicas) == {1} else 17  # the last round of replicas is not complete
     trainer = PipelineTrainer(net, gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
                               {"learning_rate": RATE, "momentum": MOMENTUM, "wd": DECAY}, f"cpu:{sum(replicas)}",
-                              schedule, cut, replicas, microbatches)
+                              schedule, cut, replicas, microbatches,
+                              recoverable=False if schedule == "1f1b" and not recoverable else None)
     got = [trainer.step(data, label).asnumpy() for data, label in batches(shape, steps, dtype="float64")]
     trainer.synchronize()
     losses, last = simulate(values, stages, steps, rule_of(schedule, stages, replicas), replicas)
@@ -104,5 +105,6 @@ def main(schedule, stages, microbatches, replicas):
 
 
 if __name__ == "__main__":
-    given = sys.argv[4].split("-") if len(sys.argv) > 4 else [1] * int(sys.argv[2])
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None, [int(part) for part in given])
+    *given, recoverable = sys.argv[1:] if sys.argv[-1] == "recoverable" else [*sys.argv[1:], ""]
+    each = given[3].split("-") if len(given) > 3 else [1] * int(given[1])
+    main(given[0], int(given[1]), int(given[2]) if len(given) > 2 else None, [int(part) for part in each], recoverable)

@@ -63,7 +63,7 @@ def test_the_table_of_the_planner():
 
 def table_row(name):
     """What the cost models choose for a profile."""
-    profile = profiles.load(str(ROOT / "tests" / "pipeline" / "profiles" / f"{name}.graph.txt"))
+    profile = profiles.load(str(ROOT / "soybean_mx" / "pipeline" / "profiles" / f"{name}.graph.txt"))
     levels = device_levels("4x4", "10GB/s,10Gb/s", None)
     plans = {model: plan(profile, {"levels": levels, "cost_model": model})
              for model in ("released", "v1", "sosp", "overlap")}

@@ -7,7 +7,7 @@ from soybean_mx.pipeline import profile as profiles
 from soybean_mx.pipeline.profile import Layer, Profile, ProfileError
 from tests.child import ROOT
 
-FOLDER = ROOT / "tests" / "pipeline" / "profiles"
+FOLDER = ROOT / "soybean_mx" / "pipeline" / "profiles"
 VALUES = "forward_compute_time=1.500, backward_compute_time=2.000, activation_size=4.0, parameter_size=8.000"
 
 

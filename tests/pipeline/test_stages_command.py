@@ -11,7 +11,7 @@ from soybean_mx.pipeline import profile as profiles
 from soybean_mx.pipeline.stages_command import ArgumentError, device_levels, parse_rate
 from tests.child import ROOT, run_child
 
-FOLDER = ROOT / "tests" / "pipeline" / "profiles"
+FOLDER = ROOT / "soybean_mx" / "pipeline" / "profiles"
 VGG, GNMT = str(FOLDER / "vgg16.graph.txt"), str(FOLDER / "gnmt.graph.txt")
 FLAT = ["--devices", "16", "--bandwidth", "25Gb/s"]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.child import run_child
 
 
-@pytest.mark.parametrize("name", ["schedules", "replicas", "options", "resumed", "refusals"])
+@pytest.mark.parametrize("name", ["schedules", "replicas", "options", "tied", "resumed", "refusals"])
 def test_tiled_stages(name):
     printed = run_child("tests.pipeline.tiled_stages", [name], timeout=300)
     # Adam divides small numbers by small ones, and shows their rounding.

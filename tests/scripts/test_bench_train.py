@@ -13,6 +13,7 @@ from tests.scripts.script_modules import SCRIPTS, load
 BENCH = str(SCRIPTS / "bench_train.py")
 HAS_FRONT = importlib.util.find_spec("soybean_mx.gluon_front") is not None
 bench_train = load("bench_train")
+running = bench_train.running
 
 
 def measure(*flags: object):
@@ -102,9 +103,9 @@ def test_what_is_plotted(monkeypatch, tmp_path):
 
 def test_a_share_needs_both_times():
     result = {"seconds": 4.0}
-    bench_train.add_communication(result, {"error": "no memory"})
+    running.add_communication(result, {"error": "no memory"})
     assert result == {"seconds": 4.0, "communication_error": "no memory"}
-    bench_train.add_communication(result, {"seconds": 3.0})
+    running.add_communication(result, {"seconds": 3.0})
     assert result["communication_share"] == 0.25
 
 
@@ -121,13 +122,13 @@ def test_environment_is_the_contenders_own(monkeypatch):
     monkeypatch.setenv("SOYBEAN_MX", "1")
     monkeypatch.setenv("SOYBEAN_MX_STRATEGY", "data")
     devices = (("cpu", 0), ("cpu", 1))
-    serial = bench_train.make_contender("serial", devices, cores=8).environment()
+    serial = running.make_contender("serial", devices, cores=8).environment()
     assert serial["SOYBEAN_MX"] == "0" and "SOYBEAN_MX_STRATEGY" not in serial and serial["OMP_NUM_THREADS"] == "1"
-    tiled = bench_train.make_contender("soybean_mx:model", devices, cores=8).environment()
+    tiled = running.make_contender("soybean_mx:model", devices, cores=8).environment()
     assert (tiled["SOYBEAN_MX_DEVICES"], tiled["SOYBEAN_MX_STRATEGY"]) == ("cpu:0,1", "model")
     assert tiled["OMP_NUM_THREADS"] == "4" and tiled["MXNET_CPU_TEMP_COPY"] == "64"
     assert (tiled["SOYBEAN_MX_CONVERSIONS"], tiled["SOYBEAN_MX_TILES_PER_DEVICE"]) == ("exchanged", "1")
-    local = bench_train.without_exchanges(bench_train.make_contender("soybean_mx", devices, cores=8)).environment()
+    local = running.without_exchanges(running.make_contender("soybean_mx", devices, cores=8)).environment()
     assert local["SOYBEAN_MX_CONVERSIONS"] == "local" and local["SOYBEAN_MX_STRATEGY"] == "optimal"
 
 

@@ -1,4 +1,4 @@
-"""The paper's table and example, to the digits that are printed."""
+"""The script prints the paper's table beside the planner's figures."""
 from __future__ import annotations
 
 import pytest
@@ -6,30 +6,6 @@ import pytest
 from tests.scripts.script_modules import load
 
 table = load("soybean_table")
-
-
-def gigabytes(n: int) -> str:
-    return f"{n / 1e9:.2f}"
-
-
-@pytest.mark.parametrize(
-    "batch, model", ((512, "0.94"), (1024, "1.88"), (2048, "3.76"), (4096, "7.52"), (8192, "15.03"))
-)
-def test_data_and_model_parallelism(batch, model):
-    assert gigabytes(table.data_bytes(8192, 4, 8)) == "15.03"
-    assert gigabytes(table.model_bytes(batch, 8192, 4, 8)) == model
-
-
-@pytest.mark.parametrize(
-    "batch, printed", ((512, "0.37"), (1024, "0.74"), (2048, "1.48"), (4096, "2.95"), (8192, "5.37"))
-)
-def test_recursion(batch, printed):
-    assert gigabytes(table.recursive_bytes(batch, 8192, 4, 3)) == printed
-
-
-@pytest.mark.parametrize("groups, megabytes", ((16, 57.6), (1, 76.8), (4, 33.6)))
-def test_the_example(groups, megabytes):
-    assert table.example_bytes(400, 300, 5, groups, 16) == megabytes * 1e6
 
 
 def test_what_is_printed(capsys):

@@ -1,0 +1,204 @@
+"""Simulated training steps beside what they come to on CPU contexts: time, bytes between devices, and memory.
+
+In one process for each network and number of contexts: the links and the speed of the contexts are measured; then, in
+every round, each distinct operator, on all contexts at once, and steps of each plan in turn, so that a change of the
+machine's speed meets all. Medians count. Steps are forward and backward passes, without updates. Bytes are those of the
+copies that MXNet's executor makes, seen one by one, and memory is that of the arrays that it writes.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MXNET_CPU_TEMP_COPY", "64")
+
+from soybean_mx.files import write_json  # noqa: E402 - before MXNet, whose copies the package repairs
+
+NETWORKS = {"mlp": (64, 16), "alexnet": (16, 64), "vgg11": (8, 32), "resnet18": (8, 64)}  # batch, extent of images
+STRATEGIES = ("data", "optimal", "model")
+
+
+def measure(arguments: argparse.Namespace) -> List[Dict[str, Any]]:
+    """The rows of one network on one list of contexts, in this process."""
+    import mxnet as mx
+    from soybean_mx import gluon_front, memory, topology_measurement
+    from soybean_mx.devices import contexts
+    from soybean_mx.simulation.measurement import measure_times
+    from soybean_mx.simulation.operator_times import MeasuredTimes, OperatorSeconds, Roofline
+    from soybean_mx.simulation.simulator import simulate_step
+    from soybean_mx.simulation.steps import step_of
+
+    gluon_front.install()
+    name = arguments.networks[0]
+    batch, extent = NETWORKS[name]
+    topology, devices = topology_measurement.measure(contexts(arguments.devices[0]))
+    data = mx.nd.random.normal(shape=(batch, 3, extent, extent), ctx=devices[0])
+    nets, steps = {}, {}
+    for strategy in arguments.strategies:
+        nets[strategy] = net = _network(name)
+        net.initialize(mx.init.Xavier(), ctx=devices[0])
+        net.hybridize(backend=gluon_front.BACKEND, devices=devices, strategy=strategy)
+        _train(net, data)
+        graph = net._cached_op
+        steps[strategy] = step_of(graph.latest_graph, graph.latest_plan, {"copy_engines": False})
+    times: Dict[str, List[float]] = {strategy: [] for strategy in nets}
+    operators = []
+    for _ in range(arguments.rounds):
+        operators.append(measure_times(list(steps.values()), devices, arguments.repeats))
+        for strategy, net in nets.items():
+            _train(net, data)
+            for _ in range(arguments.steps):
+                start = time.perf_counter()
+                _train(net, data)
+                times[strategy].append(time.perf_counter() - start)
+    found = {key: OperatorSeconds(*map(statistics.median, zip(*(one.operators[key] for one in operators))))
+             for key in operators[0].operators}
+    every = MeasuredTimes(found, statistics.median(one.memory_bandwidth for one in operators), operators[0].source)
+    rows = []
+    for strategy, net in nets.items():
+        predicted = simulate_step(steps[strategy], topology, every)
+        usage = memory.measure(net, lambda: _train(net, data))  # noqa: B023 - called at once
+        rows.append({
+            "network": name, "batch_size": batch, "image_size": extent, "devices": len(devices), "strategy": strategy,
+            "seconds": statistics.median(times[strategy]), "times": times[strategy],
+            "predicted_seconds": predicted.seconds,
+            "roofline_seconds": simulate_step(steps[strategy], topology, Roofline(topology.device)).seconds,
+            "bytes": _executed_bytes(net, data), "predicted_bytes": sum(event.sent for event in predicted.events),
+            "peak_bytes": [use.peak for use in usage], "predicted_peak_bytes": list(predicted.peak_bytes),
+            "communication_share": predicted.communication_share})
+    return rows
+
+
+def _network(name: str):
+    from mxnet.gluon import nn
+    from mxnet.gluon.model_zoo import vision
+
+    if name == "mlp":
+        net = nn.HybridSequential()
+        net.add(nn.Flatten(), *(nn.Dense(512, activation="relu") for _ in range(3)), nn.Dense(10))
+        return net
+    if name == "vgg11":
+        return vision.VGG([1, 1, 2, 2, 2], [16, 32, 64, 128, 128], classes=10)
+    return {"alexnet": vision.alexnet, "resnet18": vision.resnet18_v1}[name](classes=10)
+
+
+def _train(net, data) -> None:
+    import mxnet as mx
+    from mxnet import autograd
+
+    with autograd.record():
+        out = net(data)
+    out.backward()
+    mx.nd.waitall()
+
+
+def _executed_bytes(net, data) -> int:
+    """Bytes of all copies between contexts that the executor makes in a step, one by one."""
+    import numpy as np
+    from mxnet.base import NDArrayHandle
+    from mxnet.ndarray import NDArray
+
+    total = 0
+    graph = net._cached_op
+
+    def look(bound) -> None:
+        copies = {line.split("Name=")[1].strip() + "_output" for line in bound._executor.debug_str().splitlines()
+                  if line.startswith("Op:_CrossDeviceCopy")}
+
+        def count(name, handle) -> None:
+            nonlocal total
+            array = NDArray(NDArrayHandle(handle), writable=False)
+            if name.decode() in copies:
+                total += array.size * np.dtype(array.dtype).itemsize
+
+        bound._executor.set_monitor_callback(count)
+
+    graph.watch(look)
+    try:
+        _train(net, data)
+    finally:
+        graph.watch(None)
+    return total
+
+
+def in_children(arguments: argparse.Namespace) -> List[Dict[str, Any]]:
+    """The rows of all networks, each in a process of its own: MXNet may crash."""
+    rows: List[Dict[str, Any]] = []
+    for devices in arguments.devices:
+        for network in arguments.networks:
+            print(f"{network} on {devices}", file=sys.stderr, flush=True)
+            command = [sys.executable, os.path.abspath(__file__), "--child", "--networks", network, "--devices",
+                       devices, "--strategies", *arguments.strategies]
+            for option in ("steps", "rounds", "repeats"):
+                command += [f"--{option}", str(getattr(arguments, option))]
+            process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+            if process.returncode != 0:
+                last = (process.stderr.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
+                sys.exit(f"validate_simulation.py: {network} on {devices} failed: {last}")
+            rows += json.loads(process.stdout.strip().splitlines()[-1])
+    return rows
+
+
+def table(rows: List[Dict[str, Any]]) -> str:
+    """The rows in Markdown; times in milliseconds."""
+    lines = ["| network | contexts | plan | measured, ms | predicted, ms | error | by roofline | bytes | memory |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        spread = f"{1e3 * min(row['times']):.1f} to {1e3 * max(row['times']):.1f}"
+        memory = max(row["predicted_peak_bytes"]) / max(row["peak_bytes"])
+        lines.append(
+            f"| {row['network']} | {row['devices']} | {row['strategy']} | {1e3 * row['seconds']:.1f} ({spread}) | "
+            f"{1e3 * row['predicted_seconds']:.1f} | {_error(row, 'predicted_seconds')} | "
+            f"{_error(row, 'roofline_seconds')} | {'equal' if row['bytes'] == row['predicted_bytes'] else 'differ'} | "
+            f"{memory:.2f} |")
+    errors = [abs(row["predicted_seconds"] / row["seconds"] - 1) for row in rows]
+    lines.append("")
+    lines.append(f"Error of time: {100 * statistics.median(errors):.0f} % in the median, {100 * max(errors):.0f} % at "
+                 "most.")
+    return "\n".join(lines)
+
+
+def _error(row: Dict[str, Any], predicted: str) -> str:
+    return f"{100 * (row[predicted] / row['seconds'] - 1):+.0f} %"
+
+
+def parse_arguments(argv: Optional[List[str]] = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--networks", nargs="+", choices=tuple(NETWORKS), default=list(NETWORKS), help="which")
+    parser.add_argument("--devices", nargs="+", default=["cpu:2", "cpu:4"], help="lists of contexts")
+    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES), help="of the planner")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps of each plan in a round")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds through the operators and the plans")
+    parser.add_argument("--repeats", type=int, default=3, help="how often each operator is timed in a round")
+    parser.add_argument("--json", default=None, metavar="FILE", help="write the rows to FILE")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    for option in ("steps", "rounds", "repeats"):
+        if getattr(arguments, option) < 1:
+            parser.error(f"--{option} {getattr(arguments, option)} was given, but at least 1 is needed.")
+    return arguments
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Measure, and print the table."""
+    arguments = parse_arguments(argv)
+    if arguments.child:
+        print(json.dumps(measure(arguments)))
+        return
+    rows = in_children(arguments)
+    if arguments.json is not None:
+        write_json(arguments.json, rows)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
