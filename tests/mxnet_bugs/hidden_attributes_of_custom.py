@@ -4,12 +4,12 @@ What: a ``Custom`` operator within ``AttrScope(ctx_group=...)``, as an executor 
 
 Expected: the operator's properties are made of the operator's own attributes.
 
-Seen: MXNet hands the graph's attribute ``__ctx_group__`` to the properties' class too, which takes no such argument. The
-error is printed and forgotten, and the process ends by a segmentation fault. ``__force_mirroring__`` and any other
-attribute of a scope do the same.
+Seen: MXNet hands the graph's attribute ``__ctx_group__`` to the properties' class too, which takes no such argument.
+The error is printed and forgotten, and the process ends by a segmentation fault. Any other attribute of a scope does
+the same.
 
-How the project avoids it: the lowered graph gives such an operator no attributes but its own; MXNet then places it on the
-device of its first input, which is an identity on the right one (``takes_hidden_attributes``, csrc/rules/gradient.cc).
+How the project avoids it: the lowered graph gives such an operator no attributes but its own; MXNet then places it on
+the device of its first input, which is on the right one (``takes_hidden_attributes``, csrc/rules/gradient.cc).
 """
 import mxnet as mx
 

@@ -247,7 +247,7 @@ class DenseLayer(mx.gluon.HybridBlock):
         return F.Custom(x, weight, bias, op_type="dense", num_hidden=self._units)
 
 
-def losses(devices: int) -> Tuple[List[float], Dict]:
+def losses(devices: int, **options) -> Tuple[List[float], Dict]:
     """Train three steps; on one device as MXNet does, on several tiled. The losses and the plan."""
     import soybean_mx
 
@@ -257,7 +257,9 @@ def losses(devices: int) -> Tuple[List[float], Dict]:
     random = np.random.RandomState(1)
     for parameter in net.collect_params().values():
         parameter.set_data(mx.nd.array(random.uniform(-0.5, 0.5, parameter.shape)))
-    net.hybridize(**({"backend": "soybean_mx", "devices": [mx.cpu(i) for i in range(devices)]} if devices > 1 else {}))
+    if devices > 1:
+        options.update(backend="soybean_mx", devices=[mx.cpu(i) for i in range(devices)])
+    net.hybridize(**options)
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5, "momentum": 0.9})
     loss, found = mx.gluon.loss.SoftmaxCrossEntropyLoss(), []
     for _ in range(3):
@@ -276,9 +278,10 @@ def check_training() -> None:
     whole, plan = losses(4)
     assert len(plan["whole"]) == 2, plan["whole"]
     np.testing.assert_allclose(whole, expected, rtol=1e-5)
+    np.testing.assert_allclose(losses(4, recompute=True)[0], expected, rtol=1e-5)
     rules.register("dense", DENSE, extents={"num_hidden": "m"})
-    for devices in (2, 4, 6):
-        tiled, plan = losses(devices)
+    for devices, options in ((2, {}), (4, {}), (6, {}), (4, {"recompute": True}), (4, {"strategy": "data"})):
+        tiled, plan = losses(devices, **options)
         assert not plan["whole"], plan["whole"]
         np.testing.assert_allclose(tiled, expected, rtol=1e-5)
     print("trained alike on 2, 4 and 6 contexts")
