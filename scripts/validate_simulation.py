@@ -22,7 +22,7 @@ os.environ.setdefault("MXNET_CPU_TEMP_COPY", "64")
 
 from soybean_mx.files import write_json  # noqa: E402 - before MXNet, whose copies the package repairs
 
-NETWORKS = {"mlp": (64, 16), "alexnet": (16, 64), "vgg11": (8, 32), "resnet18": (8, 64)}  # batch, extent of images
+NETWORKS = {"mlp": (256, 16), "alexnet": (16, 64), "vgg11": (16, 32), "resnet18": (8, 64)}  # batch, extent of images
 STRATEGIES = ("data", "optimal", "model")
 PIPELINE, PIPELINED_STEPS = "pipeline", 8
 
@@ -134,10 +134,13 @@ def _network(name: str):
 
     if name == "mlp":
         net = nn.HybridSequential()
-        net.add(nn.Flatten(), *(nn.Dense(512, activation="relu") for _ in range(3)), nn.Dense(10))
+        net.add(nn.Flatten(), *(nn.Dense(1024, activation="relu") for _ in range(3)), nn.Dense(10))
         return net
-    if name == "vgg11":
-        return vision.VGG([1, 1, 2, 2, 2], [16, 32, 64, 128, 128], classes=10)
+    if name == "vgg11":  # a narrow one
+        net = nn.HybridSequential()
+        convolutions = list(vision.VGG([1, 1, 2, 2, 2], [32, 64, 128, 256, 256]).features)[:-4]
+        net.add(*convolutions, *(nn.Dense(512, activation="relu") for _ in range(2)), nn.Dense(10))
+        return net
     return {"alexnet": vision.alexnet, "resnet18": vision.resnet18_v1}[name](classes=10)
 
 
