@@ -7,9 +7,9 @@ import pytest
 
 from soybean_mx import cli, core, topology
 from soybean_mx.model_loading import load
+from soybean_mx.simulate_command import SCHEDULES as OFFERED
 from soybean_mx.simulation import simulate
 from soybean_mx.simulation.pipelines import SCHEDULES
-from soybean_mx.simulate_command import SCHEDULES as OFFERED
 
 PERCEPTRON = "tests.simulation.test_operator_times:perceptron"
 SMALL = [PERCEPTRON, "--input-shape", "8,4"]
