@@ -19,6 +19,10 @@ function secondsText(value) {
   return value >= 1 ? `${fourDigits(value)} s` : `${fourDigits(value * 1e3)} ms`;
 }
 
+function countText(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
 function shapeText(shape) {
   return shape.length ? shape.join("×") : "scalar";
 }
