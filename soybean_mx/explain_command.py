@@ -63,7 +63,8 @@ def _run(arguments: argparse.Namespace) -> int:
     options = planner_options(arguments, topology)
     loaded = load_model(arguments)
     graph = loaded.graph
-    plan = search(graph, options)
+    with progress.waiting(f"planning {loaded.name}"):
+        plan = search(graph, options)
     # Pins of the environment hold for the other plans too.
     names = {node["name"] for node in json.loads(graph["symbol"])["nodes"]}
     given = options.get("pins") or user_pins.matching(user_pins.from_environment(), names)

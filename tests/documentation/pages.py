@@ -88,8 +88,8 @@ class Block:
 
 
 def name_of(page: Path) -> str:
-    """A page's path from the repository."""
-    return str(page.relative_to(ROOT))
+    """A page's path, from the repository where it is in it."""
+    return str(page.relative_to(ROOT)) if ROOT in page.parents else str(page)
 
 
 def blocks(page: Path) -> List[Block]:
