@@ -108,16 +108,16 @@ class GraphView {
       const bytes = move.parameters.get(layer.number) ?? 0;
       group.select(".pipe").classed("moves", bytes > 0).style("stroke-width", wide(bytes));
       group.select(".moved").attr("y", 21 + PICTURE[1] / 2 - wide(bytes) / 2).text(bytes > 0 ? sizeText(bytes) : "");
-      const cut = layer.operators.length ? cutOf(layer.operators[0]) : null;
+      const cut = layer.main ? cutOf(layer.main) : null;
       group.select(".cut").text(cut ? shortened(counted(cuts, cut), 16) : "");
       group.attr("aria-label", this.words(layer));
     });
   }
 
   words(layer) {
-    const cut = layer.operators.length ? cutOf(layer.operators[0]) : null;
+    const cut = layer.main ? cutOf(layer.main) : null;
     const bytes = moves.get(state.strategy.name).parameters.get(layer.number) ?? 0;
-    const words = [layer.label, layer.operators.length ? layer.operators[0].operator : layer.kind];
+    const words = [layer.label, layer.main?.operator ?? layer.kind];
     if (cut) words.push(`cut ${counted(cuts, cut)}`);
     if (layer.output >= 0 && tilingOf(layer.output)) words.push(`result ${counted(cuts, tilingOf(layer.output))}`);
     if (bytes) words.push(`parameters move ${sizeText(bytes)}`);

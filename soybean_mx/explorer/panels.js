@@ -147,7 +147,7 @@ class LayerView {
     const head = this.place.append("header");
     head.append("h2").text(layer.label);
     head.append("button").attr("type", "button").attr("aria-label", "Close the layer").text("×").on("click", () => close());
-    const first = layer.operators[0];
+    const first = layer.main;
     if (first) {
       const cut = cutOf(first);
       definitions(this.place, [["operator", `${first.name}, ${first.operator}`], ["cut", cut ? counted(cuts, cut) : "-"]]);

@@ -68,16 +68,33 @@ def test_layers_of_a_small_network():
     assert places({"tensor": "net_tanh0_fwd", "user": "output 0"}, layers) == (3, 4)
 
 
+def test_what_is_written_out_is_one_layer():
+    """Of a BatchNorm with a fixed gamma, some parts read nothing that is computed. On its own it is named as it was."""
+    data = mx.sym.Variable("data")
+    out = mx.sym.BatchNorm(mx.sym.tanh(data, name="net_tanh"), fix_gamma=True, name="net_bn")
+    out = mx.sym.elemwise_add(mx.sym.BatchNorm(out, fix_gamma=False, name="net_bn2"), out, name="net_plus")
+    layers = layers_of(graph_of(out, data=(4, 3, 5, 5)), "exact")
+    assert [(layer.name, layer.main and layer.main.name) for layer in layers.layers] == [
+        ("data", None), ("net_tanh", "net_tanh"), ("output", None)]
+    assert {operator.origin for operator in layers.layers[1].operators} == {"net_tanh", "net_bn", "net_bn2", "net_plus"}
+    whole = layers_of(graph_of(mx.sym.BatchNorm(data, fix_gamma=True, name="net_bn"), data=(4, 3, 5, 5)), "exact")
+    assert [(layer.name, layer.main and layer.main.name) for layer in whole.layers] == [
+        ("data", None), ("net_bn", "net_bn"), ("output", None)]
+    assert len(whole.layers[1].operators) > 10
+
+
 def graph_of(symbol, **inputs):
     """The core's graph of a symbol."""
     internals = symbol.get_internals()
     shapes = dict(zip(internals.list_outputs(), internals.infer_shape(**inputs)[1]))
     nodes = json.loads(symbol.tojson())["nodes"]
+    states = symbol.list_auxiliary_states()
+    shapes.update(zip(states, symbol.infer_shape(**inputs)[2]))
     found = {node["name"]: [list(shapes[node["name"] + ("" if node["op"] == "null" else "_output")])] for node in nodes}
+    roles = {node["name"]: "input" if node["name"] in inputs else "auxiliary" if node["name"] in states else "parameter"
+             for node in nodes if node["op"] == "null"}
     return {"symbol": symbol.tojson(), "shapes": found, "itemsizes": {name: [4] for name in found}, "training": True,
-            "variables": {node["name"]: {"role": "input" if node["name"] in inputs else "parameter",
-                                         "requires_grad": node["name"] not in inputs}
-                          for node in nodes if node["op"] == "null"}}
+            "variables": {name: {"role": role, "requires_grad": role == "parameter"} for name, role in roles.items()}}
 
 
 def test_names_are_shortened_alike():
