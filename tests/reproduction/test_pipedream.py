@@ -72,3 +72,8 @@ def test_the_command(tmp_path, capsys, report):
         assert 0 < (tmp_path / name).stat().st_size < 100_000
     drawn = (tmp_path / "pipedream_claims.svg").read_text()
     assert "speedup over data parallelism (times)" in drawn and "5.28" in drawn
+
+
+def test_quick_is_soybean_s(tmp_path, capsys):
+    assert cli.main(["reproduce", "pipedream", "--quick", "-o", str(tmp_path / "out")]) == 2
+    assert "--quick was given for pipedream" in capsys.readouterr().err and not (tmp_path / "out").exists()
