@@ -15,7 +15,7 @@ from soybean_mx.plan_command import STRATEGIES, ArgumentError, parse_input_shape
 
 DEFAULT_BATCH_SIZE = 32
 _TASK = "soybean_mx.benchmark.model_task:loaded_task"
-_TITLES = {"serial": "plain MXNet, one device", "serial_all_cores": "plain MXNet, one device, all cores",
+_TITLES = {"serial": "plain MXNet", "serial_all_cores": "plain MXNet, all cores",
            "data_parallel": "MXNet's data parallelism"}
 _BASES = {"over_one_device": "serial", "over_data_parallel": "data_parallel"}
 

@@ -30,8 +30,8 @@ def add(commands) -> None:
     """Add the command to the parser's."""
     parser = commands.add_parser(
         "explain", help="say why a layer is cut as it is", description=(
-            "Say how a layer of a model is cut, and what each other way to cut it would cost: the rest is planned again "
-            "for each."))
+            "Say how a layer of a model is cut, and what each other way to cut it would cost: the rest is planned "
+            "again for each."))
     add_model_arguments(parser)
     parser.add_argument("layer", metavar="LAYER",
                         help="an operator, a parameter of it, or a shell pattern such as '*dense?_fwd'")
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from soybean_mx import core, explain_report, plan_report
-    from soybean_mx.explanation import explain
+    from soybean_mx.explanation import MOST_ALTERNATIVES, explain
     from soybean_mx.explorer.layers import layer_graph
 
     topology = topologies.load(arguments.topology) if arguments.topology else None
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     layers = layer_graph(graph, space)
     nodes = {node["name"]: node for node in space["nodes"]}
     chosen = matching(arguments.layer, layers)
-    total = sum(len(nodes[operator.name]["choices"]) for operator in chosen)
+    total = sum(min(len(nodes[operator.name]["choices"]) - 1, MOST_ALTERNATIVES) for operator in chosen)
     trained = {node["name"] for node in space["nodes"] if node["role"] == "parameter" and node["requires_grad"]}
     with progress.bar("plans with another cut") as advance:
         count = _Count(advance, total)
@@ -147,8 +147,8 @@ def matching(text: str, layers) -> List[Any]:
         raise ArgumentError(f"The model has no layer {text!r}: " + (
             f"did you mean {', '.join(alike)}?" if alike else "`soybean-mx plan` prints their names."))
     if len(found) > _MOST_OPERATORS:
-        raise ArgumentError(f"{text!r} matches {len(found)} operators, but {_MOST_OPERATORS} at most are explained at a "
-                            f"time: give a narrower pattern, such as {found[0].name!r}.")
+        raise ArgumentError(f"{text!r} matches {len(found)} operators, but {_MOST_OPERATORS} at most are explained at "
+                            f"a time: give a narrower pattern, such as {found[0].name!r}.")
     return found
 
 

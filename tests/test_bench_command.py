@@ -113,7 +113,7 @@ def test_failures_are_told_and_ratios_are_of_rounds(capsys, folder, monkeypatch)
     (["--input-shape", "8,16", "--devices", "tpu:2"], "'tpu'"), (["--input-shape", "8,16", "--steps", "0"], "--steps"),
     (["--input-shape", "8,16", "--strategies", "data,best"], "'best'"),
     (["--input-shape", "8,16", "--timeout", "0"], "--timeout"), (["--batch-size", "0"], "is 0"),
-    (["--input-shape", "8"], "do not fit")])
+    (["--input-shape", "8,0"], "1 or more in every dim")])
 def test_arguments_that_are_refused(capsys, folder, arguments, said):
     assert cli.main(["bench", "small_networks:perceptron", *arguments]) == 2
     out, err = capsys.readouterr()

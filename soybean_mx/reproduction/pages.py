@@ -16,6 +16,11 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def _command(command: str, test: str) -> str:
+    """The command, with the mark by which tests of the documentation know that another test runs it."""
+    return f"<!-- not run: it writes this page; {test} runs it into another folder -->\n```sh\n{command}\n```"
+
+
 def _paragraph(*texts: str, indent: str = "") -> str:
     return textwrap.fill("".join(texts), _WIDTH, subsequent_indent=indent, break_long_words=False,
                          break_on_hyphens=False)
@@ -52,9 +57,7 @@ def _soybean_head(command: str) -> str:
 
 What the evaluation of SoyBean (arXiv 1805.04170) shows, by this planner. This page and its plots are written by
 
-```sh
-{command}
-```
+{_command(command, "tests/reproduction/test_soybean.py")}
 
 - **Estimated**: steps on 8 devices of AWS's p2.8xlarge, as in the paper: no such machine was used. A device is a GK210
   at its nominal {_flops()}, links are of 10 GB/s and direction for each device (`soybean-mx topology p2.8xlarge`); the
@@ -176,9 +179,9 @@ def _partitioning(found: Mapping[str, Any]) -> str:
         _paragraph(
             f"Measured on this machine: {machine['processor']}, {machine['cores']} cores with a load of "
             f"{machine['load']:.1f}, MXNet {machine['mxnet']}, Python {machine['python']}; one CPU context with one "
-            f"thread. The MLP of {found['layers']} layers, {found['width']} wide (the paper's 8192 needs more than 3 GB: "
-            "`scripts/bench_partitioning.py`), by plain MXNet, and as the tiles of several devices that the one device "
-            f"computes all. Each runs in a process of its own, in turn, in {found['rounds']} rounds of "
+            f"thread. The MLP of {found['layers']} layers, {found['width']} wide (the paper's 8192 needs 3 GB and "
+            "more: `scripts/bench_partitioning.py`), by plain MXNet, and as the tiles of several devices that the one "
+            f"device computes all. Each runs in a process of its own, in turn, in {found['rounds']} rounds of "
             f"{found['repeat']} steps; seconds are the median (least to most) of the steps. Ratios are of the "
             "processor time of a process, which other programs hardly change, in each round. The paper's own values "
             "are not known here; what its table shows is what partitioning itself costs. Where a ratio is below 1, "
@@ -208,9 +211,7 @@ def _pipedream_head(command: str) -> str:
 What PipeDream's slides (2017), arXiv 1806.03377 ("v1") and SOSP 2019 publish, by this planner. This page and its plots
 are written by
 
-```sh
-{command}
-```
+{_command(command, "tests/reproduction/test_pipedream.py")}
 
 Everything here is **estimated**, from the profiles that PipeDream's repository ships: the times of each layer on its
 authors' device, which the repository does not name, and the sizes of its weights and outputs. Nothing was trained for
