@@ -129,7 +129,7 @@ def matching(text: str, layers) -> List[Any]:
     by_name: Dict[str, Sequence[Any]] = {}
     for label, layer in zip(short_names([layer.name for layer in layers.layers]), layers.layers):
         if layer.operators:
-            by_name[label] = layer.operators[:1]
+            by_name[label] = [layer.main]
     for tensor in layers.tensors.values():
         if tensor.role in ("parameter", "auxiliary", "input"):
             by_name[tensor.name] = [operator for operator in operators if tensor.name in operator.inputs]

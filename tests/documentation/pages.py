@@ -4,6 +4,8 @@ A block that is not run says why in a comment before it, in the page's source::
 
     <!-- not run: needs GPUs -->
 
+Commands that install or build (``pip``, ``apt-get``, ``make``) are never run.
+
 A block that is run in another form than it is shown, so that a test need not take minutes, says what is exchanged::
 
     <!-- run with "--batch-size 64" as "--input-shape 1,3,32,32 --repeats 1" -->
