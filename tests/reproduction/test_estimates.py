@@ -22,7 +22,7 @@ def test_the_step_by_hand(all_reduces, expected):
 
 
 def test_overlapped_data_parallelism_by_hand():
-    """Where computing takes no time, what is left is all-reduces: 2 (p - 1) / p of the parameters, and two latencies."""
+    """Where computing takes no time, all-reduces are left: 2 (p - 1) / p of the parameters, and two latencies."""
     fast = Topology("fast", Device(1e30, 1e12, 1e30), (Level("link", 4, 1e3, 1e-2),))
     step = estimates.overlapped_data_parallelism(
         estimates.data_parallel_passes(networks.products(100, 3, 8), fast), fast)
