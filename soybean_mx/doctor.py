@@ -95,7 +95,7 @@ def examine() -> List[Finding]:
     checks: Sequence[Tuple[str, Callable[[], List[Finding]]]] = (
         ("Python", _python), ("MXNet", _mxnet), ("numpy", _numpy), ("library", _library), ("training", _training),
         ("devices", _devices), ("environment", lambda: environment(os.environ)), ("start-up hook", _hook),
-        ("optional", _optional))
+        ("plan explorer", _explorer), ("optional", _optional))
     findings: List[Finding] = []
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True,
@@ -361,6 +361,16 @@ def _hook() -> List[Finding]:
     return [Finding("start-up hook", WRONG, f"{name} is in none of Python's folders" if not found else "does not run",
                     "SOYBEAN_MX=1 alone does nothing: install the package again (pip install .), or start programs "
                     "through `soybean-mx run`.")]
+
+
+def _explorer() -> List[Finding]:
+    from soybean_mx.explorer.page import PageError, check_libraries
+
+    try:
+        check_libraries()
+    except PageError as error:
+        return [Finding("plan explorer", WRONG, "its libraries are missing, so `plan --html` cannot work", str(error))]
+    return [Finding("plan explorer", OK, "`plan --html` has its libraries")]
 
 
 def _optional() -> List[Finding]:

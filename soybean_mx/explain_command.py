@@ -30,8 +30,8 @@ def add(commands) -> None:
     """Add the command to the parser's."""
     parser = commands.add_parser(
         "explain", help="say why a layer is cut as it is", description=(
-            "Say how a layer of a model is cut, and what each other way to cut it would cost: the rest is planned again "
-            "for each."))
+            "Say how a layer of a model is cut, and what each other way to cut it would cost: the rest is planned "
+            "again for each."))
     add_model_arguments(parser)
     parser.add_argument("layer", metavar="LAYER",
                         help="an operator, a parameter of it, or a shell pattern such as '*dense?_fwd'")
@@ -56,14 +56,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from soybean_mx import core, explain_report, plan_report
-    from soybean_mx.explanation import explain
+    from soybean_mx.explanation import MOST_ALTERNATIVES, explain
     from soybean_mx.explorer.layers import layer_graph
 
     topology = topologies.load(arguments.topology) if arguments.topology else None
     options = planner_options(arguments, topology)
     loaded = load_model(arguments)
     graph = loaded.graph
-    plan = search(graph, options)
+    with progress.waiting(f"planning {loaded.name}"):
+        plan = search(graph, options)
     # Pins of the environment hold for the other plans too.
     names = {node["name"] for node in json.loads(graph["symbol"])["nodes"]}
     given = options.get("pins") or user_pins.matching(user_pins.from_environment(), names)
@@ -73,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
     layers = layer_graph(graph, space)
     nodes = {node["name"]: node for node in space["nodes"]}
     chosen = matching(arguments.layer, layers)
-    total = sum(len(nodes[operator.name]["choices"]) for operator in chosen)
+    total = sum(min(len(nodes[operator.name]["choices"]) - 1, MOST_ALTERNATIVES) for operator in chosen)
     trained = {node["name"] for node in space["nodes"] if node["role"] == "parameter" and node["requires_grad"]}
     with progress.bar("plans with another cut") as advance:
         count = _Count(advance, total)
@@ -128,7 +129,7 @@ def matching(text: str, layers) -> List[Any]:
     by_name: Dict[str, Sequence[Any]] = {}
     for label, layer in zip(short_names([layer.name for layer in layers.layers]), layers.layers):
         if layer.operators:
-            by_name[label] = layer.operators[:1]
+            by_name[label] = [layer.main]
     for tensor in layers.tensors.values():
         if tensor.role in ("parameter", "auxiliary", "input"):
             by_name[tensor.name] = [operator for operator in operators if tensor.name in operator.inputs]
@@ -147,8 +148,8 @@ def matching(text: str, layers) -> List[Any]:
         raise ArgumentError(f"The model has no layer {text!r}: " + (
             f"did you mean {', '.join(alike)}?" if alike else "`soybean-mx plan` prints their names."))
     if len(found) > _MOST_OPERATORS:
-        raise ArgumentError(f"{text!r} matches {len(found)} operators, but {_MOST_OPERATORS} at most are explained at a "
-                            f"time: give a narrower pattern, such as {found[0].name!r}.")
+        raise ArgumentError(f"{text!r} matches {len(found)} operators, but {_MOST_OPERATORS} at most are explained at "
+                            f"a time: give a narrower pattern, such as {found[0].name!r}.")
     return found
 
 

@@ -11,6 +11,7 @@ from soybean_mx.explanation import Alternative, Explanation
 from soybean_mx.plan_report import counted, gibibytes, seconds, size
 
 _MOST_ALTERNATIVES = 12
+_OTHER_WORDS = {"replicated": "computed by several groups alike", "owner": "computed by one group alone"}
 
 
 def sentence(explanation: Explanation, header: Mapping[str, Any]) -> str:
@@ -23,33 +24,40 @@ def sentence(explanation: Explanation, header: Mapping[str, Any]) -> str:
     header : mapping
         The object of ``soybean-mx explain --json``, without the operators.
     """
-    name, cuts = explanation.operator.name, header["cuts"]
+    name = explanation.operator.name
     if explanation.rule is None:
         return f"{name} has no rule: the first device computes it whole."
     possible = [item for item in explanation.alternatives if item.error is None]
-    how = f"{name} is {_along(explanation, explanation.cut, cuts)}"
+    how = f"{name} is {_along(explanation)}, {_cut_text(explanation.cut, header)}"
     if not possible:
         return f"{how}; no other way to cut it is possible."
     best, cost = possible[0], _cost_words(possible[0], header)
     if _difference(best, header) < 0:
-        return (f"{how}, though cutting it {counted(cuts, best.cut)} would cost less ({cost}): strategy "
-                f"{header['strategy']} does not look for the best.")
+        reason = ("a pin fixes it" if explanation.is_pinned
+                  else "the search has not proved its plan the best" if header["strategy"] == "optimal"
+                  else f"strategy {header['strategy']} does not look for the best")
+        return f"{how}, though {_cut_text(best.cut, header)} would be better ({cost}): {reason}."
     if _difference(best, header) == 0:
         first = next((item for item in possible if _difference(item, header) > 0), None)
         others = sum(_difference(item, header) == 0 for item in possible)
         same = "another cut costs" if others == 1 else f"{others} other cuts cost"
-        more = "" if first is None else f"; the next, {counted(cuts, first.cut)}, {_cost_words(first, header)}"
-        return f"{how}; {same} the same ({counted(cuts, best.cut)}){more}."
-    return f"{how}, because every other cut costs more: the next best, {counted(cuts, best.cut)}, {cost}."
+        more = "" if first is None else f"; the next, {_cut_text(first.cut, header)}, {_cost_words(first, header)}"
+        return f"{how}; {same} the same ({_cut_text(best.cut, header)}){more}."
+    return f"{how}, because every other cut costs more: the next best, {_cut_text(best.cut, header)}, {cost}."
 
 
-def _along(explanation: Explanation, cut: Sequence[str], cuts: Sequence[int]) -> str:
+def _cut_text(cut: Sequence[str], header: Mapping[str, Any]) -> str:
+    """The choices put together; one by one where it matters which links they cross."""
+    return ", ".join(cut) if header["objective"] == "time" else counted(header["cuts"], cut)
+
+
+def _along(explanation: Explanation) -> str:
     kinds = {factor["name"]: factor for factor in explanation.factors}
     words = []
-    for choice in dict.fromkeys(cut):
+    for choice in dict.fromkeys(explanation.cut):
         factor = kinds.get(choice)
         if factor is None:
-            words.append({"replicated": "computed by several groups alike", "owner": "computed by one group alone"}[choice])
+            words.append(_OTHER_WORDS[choice])
         elif factor["batch"]:
             words.append(f"cut along the batch ({choice})")
         elif factor["reduced"]:
@@ -58,7 +66,7 @@ def _along(explanation: Explanation, cut: Sequence[str], cuts: Sequence[int]) ->
             words.append(f"cut along the image ({choice})")
         else:
             words.append(f"cut along {choice}")
-    return f"{' and '.join(words)}, {counted(cuts, cut)}"
+    return " and ".join(words)
 
 
 def _difference(item: Alternative, header: Mapping[str, Any]) -> float:
@@ -96,6 +104,7 @@ def to_json(explanation: Explanation, header: Mapping[str, Any]) -> Dict[str, An
         "name": explanation.operator.name, "operator": explanation.operator.operator, "rule": explanation.rule,
         "because": sentence(explanation, header), "cut": list(explanation.cut),
         "alternatives": [_alternative(item) for item in explanation.alternatives],
+        "is_pinned": explanation.is_pinned, "left_out": explanation.left_out,
         "tensors": [{"use": item.use, "tensor": item.tensor.name, "shape": list(item.tensor.shape),
                      "bytes": item.tensor.bytes, "tiling": list(item.tiling), "tile_bytes": item.tile_bytes}
                     for item in explanation.tensors],
@@ -163,22 +172,24 @@ _MEMORY_WORDS = {"parameters": "of parameters", "gradients": "of their gradients
 
 
 def _print_alternatives(out: Console, header: Mapping[str, Any], explanation: Explanation) -> None:
-    cuts, timed = header["cuts"], header["predicted_seconds"] is not None
+    timed = header["predicted_seconds"] is not None
     table = _table("cut", "bytes", "difference", *(["time", "change"] if timed else []), "memory", "most more for")
-    chosen: List[str] = [counted(cuts, explanation.cut), gibibytes(header["bytes_moved"]), "chosen"]
+    chosen: List[str] = [_cut_text(explanation.cut, header), gibibytes(header["bytes_moved"]), "chosen"]
     chosen += [seconds(header["predicted_seconds"]), ""] if timed else []
     table.add_row(*map(Text, [*chosen, gibibytes(header["peak_bytes_per_device"]), ""]), style="bold")
     possible = [item for item in explanation.alternatives if item.error is None]
     for item in possible[:_MOST_ALTERNATIVES]:
-        row = [counted(cuts, item.cut), gibibytes(item.bytes_moved), _signed(item.difference_bytes, size)]
+        row = [_cut_text(item.cut, header), gibibytes(item.bytes_moved), _signed(item.difference_bytes, size)]
         row += [seconds(item.seconds), _signed(item.difference_seconds, seconds)] if timed else []
         more = "" if item.most_more is None else f"{item.most_more[0]}: {size(item.most_more[1])}"
         table.add_row(*map(Text, [*row, gibibytes(item.peak_bytes), more]))
     out.print(table)
     if len(possible) > _MOST_ALTERNATIVES:
         _say(out, f"and {len(possible) - _MOST_ALTERNATIVES} more (--json has them)")
+    if explanation.left_out:
+        _say(out, f"{explanation.left_out} further cuts, of more different factors, were not tried")
     for item in [item for item in explanation.alternatives if item.error is not None][:3]:
-        _say(out, f"{counted(cuts, item.cut)} is refused: {item.error}")
+        _say(out, f"{_cut_text(item.cut, header)} is refused: {item.error}")
     out.print()
 
 

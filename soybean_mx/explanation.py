@@ -1,14 +1,13 @@
-"""Why an operator is cut as it is: what every other way to cut it would cost, each found by planning again with a pin.
+"""Why an operator is cut as it is: what each other way to cut it would cost, found by planning again with a pin.
 
-A plan is the best of its strategy as a whole. The price of another cut of one operator is that of the best plan in which
-that operator is cut so, all others being free to follow.
+A plan is the best of its strategy as a whole. The price of another cut of one operator is that of the best plan in
+which that operator is cut so, all others being free to follow.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
 from glob import escape
-from itertools import permutations
-from typing import Any, Callable, Container, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from soybean_mx.core import PlanError
 from soybean_mx.explorer.layers import LayerGraph, Operator, Tensor
@@ -19,8 +18,8 @@ Search = Callable[[Mapping[str, Any]], Dict[str, Any]]
 
 _REPLICATED, _OWNER = -1, -2
 _WORDS = {_REPLICATED: "replicated", _OWNER: "owner"}
-# Orders of one choice over cuts of equal size that are tried where links differ.
-_MOST_ORDERS = 24
+# Searches for one operator: where it can be cut in more ways, those of the fewest different factors are tried.
+MOST_ALTERNATIVES = 64
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,11 @@ class Explanation:
         How the plan cuts it, without the order in which cuts of one factor divide.
     alternatives : tuple of Alternative
         All other ways that the planner considers, cheapest first, those that are refused last.
+    is_pinned : bool
+        Whether the user has pinned this very operator, by its name. That pin gives way for the alternatives, which so
+        say what it costs; one with a pattern does not.
+    left_out : int
+        Further ways, of more different factors, that were not tried.
     tensors : tuple of UsedTensor
         What it reads and makes.
     conversions : tuple of mapping
@@ -107,6 +111,8 @@ class Explanation:
     factors: Tuple[Mapping[str, Any], ...]
     cut: Choices
     alternatives: Tuple[Alternative, ...]
+    is_pinned: bool
+    left_out: int
     tensors: Tuple[UsedTensor, ...]
     conversions: Tuple[Mapping[str, Any], ...]
     memory: Mapping[str, int]
@@ -126,31 +132,25 @@ def ways(choices: Sequence[Sequence[int]], factors: Sequence[Mapping[str, Any]])
             for division in choices]
 
 
-def orders(way: Choices, cuts: Sequence[int], differ: bool) -> Iterator[Choices]:
-    """A choice with its exchanges of cuts of equal size, where these are not all alike.
+def cut_levels(topology: Mapping[str, Any], cuts: Sequence[int]) -> List[int]:
+    """The level of a topology that each cut crosses; all 0 where hosts differ, whose cuts are not those of levels.
 
     Parameters
     ----------
-    way : tuple of str
-        One choice for each cut.
+    topology : mapping
+        As docs/interface.md says.
     cuts : sequence of int
-        The number of groups of each cut.
-    differ : bool
-        Whether cuts of equal size differ, as they cross different links and time is what counts.
+        The number of groups of each cut, the outermost first.
     """
-    if not differ:
-        yield way
-        return
-    seen = set()
-    for order in permutations(range(len(cuts))):
-        if any(cuts[place] != cuts[source] for place, source in enumerate(order)):
-            continue
-        exchanged = tuple(way[source] for source in order)
-        if exchanged not in seen:
-            seen.add(exchanged)
-            yield exchanged
-        if len(seen) == _MOST_ORDERS:
-            return
+    groups = [level.get("groups") for level in topology["levels"]]
+    if not all(isinstance(count, int) for count in groups):
+        return [0] * len(cuts)
+    found, rest = [], list(cuts)
+    for level, count in enumerate(groups):
+        while count > 1 and rest:
+            found.append(level)
+            count //= rest.pop(0)
+    return found
 
 
 def without_levels(choices: Sequence[str]) -> Choices:
@@ -185,27 +185,22 @@ def explain(operator: Operator, node: Mapping[str, Any], trained: Container[str]
     cut = without_levels(plan["operators"][operator.name])
     factors = tuple(node["rule"]["factors"])
     is_time = options.get("objective") == "time"
-    differ = is_time and len(options["topology"]["levels"]) > 1
+    levels = cut_levels(options["topology"], plan["cuts"]) if is_time else [0] * len(plan["cuts"])
+    kinds = list(zip(plan["cuts"], levels))
+    # A choice stands for all exchanges of cuts that are alike, the plan's own among them.
+    others = [way for way in ways(node["choices"], factors) if sorted(zip(kinds, way)) != sorted(zip(kinds, cut))]
+    others.sort(key=lambda way: len(set(way)))
     alternatives = []
-    for way in ways(node["choices"], factors):
-        if not _is_exchange(way, cut, plan["cuts"]) or differ:
-            found = [_price(operator.name, order, plan, options, search)
-                     for order in orders(way, plan["cuts"], differ) if order != cut]
-            if found:
-                alternatives.append(min(found, key=lambda item: _rank(item, is_time)))
+    for way in others[:MOST_ALTERNATIVES]:
+        alternatives.append(_price(operator.name, way, plan, options, search))
         advance()
     alternatives.sort(key=lambda item: _rank(item, is_time))
     parameters = [layers.tensors[name].role in ("parameter", "auxiliary") for name in operator.inputs]
     tensors = _tensors(operator, layers, plan)
     return Explanation(
         operator, rule_text(node["rule"], operand_names(operator.inputs, operator.name, parameters)), factors, cut,
-        tuple(alternatives), tensors, _conversions(operator, plan),
-        _memory(tensors, options.get("optimizer_states", 0), trained))
-
-
-def _is_exchange(way: Choices, cut: Choices, cuts: Sequence[int]) -> bool:
-    """Whether one is the other with cuts of equal size exchanged."""
-    return sorted(zip(cuts, way)) == sorted(zip(cuts, cut))
+        tuple(alternatives), operator.name in options.get("pins", {}), max(0, len(others) - MOST_ALTERNATIVES),
+        tensors, _conversions(operator, plan), _memory(tensors, options.get("optimizer_states", 0), trained))
 
 
 def _rank(item: Alternative, is_time: bool) -> Tuple[bool, float, Choices]:
@@ -215,7 +210,8 @@ def _rank(item: Alternative, is_time: bool) -> Tuple[bool, float, Choices]:
 
 def _price(name: str, way: Choices, plan: Mapping[str, Any], options: Mapping[str, Any], search: Search) -> Alternative:
     try:
-        other = search({**options, "pins": {**options.get("pins", {}), escape(name): list(way)}})
+        others = {pattern: pin for pattern, pin in options.get("pins", {}).items() if pattern != name}
+        other = search({**options, "pins": {**others, escape(name): list(way)}})
     except PlanError as error:
         return Alternative(way, error=" ".join(str(error).split()))
     seconds, before = (found.get("predicted_seconds", {}).get("total") for found in (other, plan))

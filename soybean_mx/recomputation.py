@@ -42,7 +42,7 @@ def with_recomputation(symbol: str) -> str:
     Parameters
     ----------
     symbol : str
-        JSON text of a symbol; every node has ``__ctx_group__``.
+        JSON text of a symbol; every node has ``__ctx_group__``, but for operators that MXNet places by their input.
 
     Returns
     -------
@@ -60,8 +60,11 @@ def with_recomputation(symbol: str) -> str:
     return json.dumps(_marked(graph, fixed, saved - fixed))
 
 
-def _device(node: Node) -> str:
-    return node["attrs"]["__ctx_group__"]
+def _device(nodes: List[Node], index: int) -> str:
+    """The device's group; of an operator without one, that of its first input, where MXNet places it."""
+    while "__ctx_group__" not in nodes[index]["attrs"]:
+        index = nodes[index]["inputs"][0][0]
+    return nodes[index]["attrs"]["__ctx_group__"]
 
 
 def _fixed(nodes: List[Node]) -> Tuple[Set[int], Set[int]]:
@@ -71,7 +74,7 @@ def _fixed(nodes: List[Node]) -> Tuple[Set[int], Set[int]]:
         if node["op"] == "null" or draws(node, training=True) or node.get("subgraphs"):
             result.add(index)
         for source, *_ in node["inputs"]:
-            if _device(nodes[source]) != _device(node):
+            if _device(nodes, source) != _device(nodes, index):
                 result.add(index)
                 (result if nodes[source]["op"] in _CHEAP_TO_KEEP else sent).add(source)
     return result, sent - result
@@ -106,7 +109,7 @@ def _segments(nodes: List[Node], operators: List[int]) -> Dict[int, int]:
             count += 1
             open_until[last_use[index]] += 1
         crossing.append(count)
-    devices = len({_device(nodes[index]) for index in operators})
+    devices = len({_device(nodes, index) for index in operators})
     segments = max(1, int(math.sqrt(len(operators) / devices)) // 2)
     length = len(operators) / segments
 
@@ -168,6 +171,6 @@ def _marked(graph: Dict[str, Any], fixed: Set[int], saved: Set[int]) -> Dict[str
         new.append(node)
         for output in sorted(outputs_read[index]) if index in saved else ():
             new.append({"op": "_copy", "name": f"{node['name']}~saved{output}",
-                        "inputs": [[position[index], output, 0]], "attrs": {"__ctx_group__": _device(node)}})
+                        "inputs": [[position[index], output, 0]], "attrs": {"__ctx_group__": _device(nodes, index)}})
     return {"nodes": new, "arg_nodes": [position[index] for index in graph["arg_nodes"]],
             "heads": [[position[source], *rest] for source, *rest in graph["heads"]], "attrs": graph["attrs"]}

@@ -24,6 +24,16 @@ from soybean_mx.plan_command import (
 from soybean_mx.topology import Device, Level, Topology, TopologyError
 
 ROOFLINE, MEASURED = "roofline", "measured"
+# Those of soybean_mx.simulation.pipelines, which take a batch in microbatches and which do not.
+_IN_MICROBATCHES = ("2bw", "flush", "gpipe")
+SCHEDULES = ("1f1b", "1f1b-vertical-sync", *_IN_MICROBATCHES)
+# What only plans of tilings take, and only pipelines.
+_OF_TILINGS = {"strategy": "--strategy", "plan": "--plan", "pin": "--pin", "pins": "--pins", "compare": "--compare",
+               "objective": "--objective", "memory_limit": "--memory-limit", "spatial": "--spatial",
+               "batch_norm": "--batch-norm"}
+_OF_PIPELINES = ("schedule", "microbatches")
+_DEFAULTS = {"strategy": os.environ.get("SOYBEAN_MX_STRATEGY") or "optimal", "objective": "bytes", "spatial": "auto"}
+_WHY_NOT = {False: "whose stages are planned by their predicted times", True: "whose profile says what it computes"}
 
 
 class Request(NamedTuple):
@@ -61,6 +71,15 @@ def add(commands) -> None:
                              "or from a file that --write-times wrote")
     parser.add_argument("--write-times", metavar="FILE", help="write the measured times, with --times measured")
     parser.add_argument("--compare", action="store_true", help="simulate all strategies, side by side")
+    pipelines = parser.add_argument_group("pipelines")
+    pipelines.add_argument("--pipeline", type=int, metavar="G",
+                           help="a pipeline whose stages are tiled over G devices each; 1: not tiled")
+    pipelines.add_argument("--profile", action="store_true",
+                           help="MODEL is a profile in PipeDream's format: a pipeline by its times, with replicated "
+                                "stages as `soybean-mx stages` plans them")
+    pipelines.add_argument("--schedule", choices=SCHEDULES, help="default: 1f1b")
+    pipelines.add_argument("--microbatches", type=int, metavar="M",
+                           help="of a batch, for flush, gpipe and 2bw; default: 8 for these")
     parser.add_argument("--trace", metavar="FILE", help="write a chrome trace, for Perfetto or chrome://tracing")
     parser.add_argument("--beside", metavar="FILE",
                         help="add a trace of a real run (`soybean-mx run --trace`) to the file of --trace")
@@ -77,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         _check(arguments)
+        if arguments.pipeline is not None or arguments.profile:
+            return _run_pipeline(arguments)
         return _run(arguments)
     except (ArgumentError, TopologyError, user_pins.PinError, TimesError, TraceError, ProfileError) as error:
         status, message = 2, error
@@ -97,11 +118,41 @@ def _check(arguments: argparse.Namespace) -> None:
         if arguments.compare and getattr(arguments, option) is not None:
             raise ArgumentError(f"Both --compare and --{option} {getattr(arguments, option)} were given, but that is "
                                 "for one plan: leave one of them out.")
+    pipelined = arguments.pipeline is not None or arguments.profile
+    for option in _OF_PIPELINES:
+        if not pipelined and getattr(arguments, option) is not None:
+            raise ArgumentError(f"--{option} {getattr(arguments, option)} was given without a pipeline: give "
+                                "--pipeline G or --profile too.")
+    if pipelined:
+        _check_pipeline(arguments)
     for option in ("trace", "write_times"):
         path = getattr(arguments, option)
         if path is not None and (os.path.isdir(path) or not os.access(os.path.dirname(os.path.abspath(path)),
                                                                       os.W_OK | os.X_OK)):
             raise ArgumentError(f"The file of --{option.replace('_', '-')} {path!r} cannot be written: give another.")
+
+
+def _check_pipeline(arguments: argparse.Namespace) -> None:
+    given = [option for name, option in _OF_TILINGS.items()
+             if getattr(arguments, name) != _DEFAULTS.get(name) and getattr(arguments, name)]
+    given += [f"--{name.replace('_', '-')}" for name in ("batch_size", "classes", "input_shape", "input_gradients")
+              if arguments.profile and getattr(arguments, name)]
+    if given:
+        raise ArgumentError(f"{given[0]} was given for a pipeline, {_WHY_NOT[arguments.profile]}: leave it out.")
+    if arguments.profile and arguments.pipeline is not None:
+        raise ArgumentError(f"Both --profile and --pipeline {arguments.pipeline} were given, but stages of a profile "
+                            "are replicated and not tiled: leave one of them out.")
+    if arguments.profile and arguments.times != ROOFLINE:
+        raise ArgumentError(f"Both --profile and --times {arguments.times} were given, but a profile has times of its "
+                            "own: leave one of them out.")
+    if arguments.beside is not None:
+        raise ArgumentError(f"--beside {arguments.beside} was given for a pipeline, whose own traces are of another "
+                            "form: leave it out.")
+    count = arguments.microbatches
+    in_microbatches = arguments.schedule in _IN_MICROBATCHES
+    if count is not None and (count < 1 or not in_microbatches):
+        raise ArgumentError(f"--microbatches {count} was given with the schedule {arguments.schedule or '1f1b'}: give "
+                            f"1 or more, with --schedule {', '.join(_IN_MICROBATCHES)}.")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -129,6 +180,93 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _run_pipeline(arguments: argparse.Namespace) -> int:
+    from soybean_mx import simulate_report
+    from soybean_mx.pipeline.combined import CombinationError
+    from soybean_mx.simulation import chrome_trace
+    from soybean_mx.simulation.pipelines import PipelineError, simulate_pipeline
+
+    if arguments.topology is None:
+        raise ArgumentError("A pipeline was asked for without a --topology, which says how fast links are: give one "
+                            "(see `soybean-mx topology --list`).")
+    topology = topologies.load(arguments.topology)
+    if arguments.devices not in (None, topology.devices):
+        raise ArgumentError(f"{arguments.devices} devices were given, but the topology {topology.name!r} has "
+                            f"{topology.devices}: leave out --devices, or give a topology of that size.")
+    schedule = arguments.schedule or SCHEDULES[0]
+    microbatches = (arguments.microbatches or 8) if schedule in _IN_MICROBATCHES else 1
+    states = OPTIMIZER_STATES.get(arguments.optimizer, arguments.optimizer_states)
+    try:
+        make = _profiled if arguments.profile else _tiled
+        header, stages = make(arguments, topology, schedule, microbatches, states or 0)
+        found = simulate_pipeline(stages, schedule, microbatches, topology)
+    except (PipelineError, CombinationError) as error:
+        raise ArgumentError(str(error)) from None
+    if arguments.trace is not None:
+        try:
+            chrome_trace.write(arguments.trace, chrome_trace.of_simulation(
+                found.simulation, f"{header['model']}, {schedule}"))
+        except OSError as error:
+            raise ArgumentError(f"The trace cannot be written to {arguments.trace!r} ({error.strerror}): give another "
+                                "--trace.") from None
+    report = {**header, "devices": topology.devices, "topology": topology.to_json(), "optimizer_states": states or 0,
+              **simulate_report.pipeline_summary(found)}
+    if arguments.json:
+        print(json.dumps(report, indent=1))
+    else:
+        simulate_report.print_pipeline(report)
+    return 0
+
+
+def _profiled(arguments: argparse.Namespace, topology: Topology, schedule: str, microbatches: int, states: int):
+    """What a profile is, and the stages that the planner makes of it."""
+    from soybean_mx.pipeline import profile as profiles
+    from soybean_mx.pipeline.stages_command import device_levels, plan
+    from soybean_mx.simulation.pipelines import profiled_stages
+
+    profile = profiles.load(arguments.model)
+    planned = plan(profile, {"levels": device_levels(None, None, topology), "optimizer_states": states})
+    header = {"model": arguments.model, "batch_size": None, "times": "profile", "notes": []}
+    return header, profiled_stages(profile, planned["stages"], planned["config"], topology, states)
+
+
+def _tiled(arguments: argparse.Namespace, topology: Topology, schedule: str, microbatches: int, states: int):
+    """What a model is, and the stages that the joint planner makes of it."""
+    from soybean_mx.pipeline import combined
+    from soybean_mx.simulation.pipelines import stage_steps, tiled_stages
+
+    whole = load_model(arguments)
+    if whole.batch_size is None or whole.batch_size % microbatches:
+        raise ArgumentError(f"A batch of {whole.batch_size} cannot be cut into {microbatches} equal microbatches: give "
+                            "a multiple as --batch-size.")
+    part = whole
+    if microbatches > 1:
+        part = load_model(_for_microbatches(arguments, whole, microbatches))
+    synchronous = schedule in ("flush", "gpipe") or microbatches > 1
+    choices = {item.group: item for item in combined.compare(
+        whole.graph, topology, "flush" if synchronous else "1f1b", microbatches, part.graph, states)
+        if len(item.stages) > 1}
+    if arguments.pipeline not in choices:
+        possible = ", ".join(map(str, sorted(choices))) or "none"
+        raise ArgumentError(f"--pipeline {arguments.pipeline} was given, but with {topology.devices} devices of "
+                            f"{topology.name!r} stages can have {possible}: give one of these.")
+    stages = choices[arguments.pipeline].stages
+    times = None
+    if arguments.times != ROOFLINE:
+        steps = stage_steps(part.graph, stages, topology)
+        times = _measured_or_read(arguments, steps, arguments.pipeline)
+    header = {"model": whole.name, "batch_size": whole.batch_size, "times": arguments.times,
+              "notes": list(whole.notes)}
+    return header, tiled_stages(part.graph, stages, topology, times, states)
+
+
+def _for_microbatches(arguments: argparse.Namespace, whole: Any, microbatches: int) -> argparse.Namespace:
+    """The arguments for a microbatch of a model."""
+    shapes = [f"{name}={shape[0] // microbatches}," + ",".join(map(str, shape[1:]))
+              for name, shape in whole.input_shapes.items()]
+    return argparse.Namespace(**{**vars(arguments), "batch_size": None, "input_shape": shapes})
+
+
 def _request(arguments: argparse.Namespace) -> Request:
     topology = topologies.load(arguments.topology) if arguments.topology else None
     options = planner_options(arguments, topology)
@@ -147,7 +285,8 @@ def assumed(devices: int) -> Topology:
 
 def _plan(arguments: argparse.Namespace, request: Request) -> Dict[str, Any]:
     if arguments.plan is None:
-        return search(request.loaded.graph, request.options)
+        with progress.waiting(f"planning {request.loaded.name}"):
+            return search(request.loaded.graph, request.options)
     try:
         with open(arguments.plan, encoding="utf-8") as file:
             plan = json.load(file)
@@ -195,10 +334,16 @@ def _simulated(arguments, request: Request, plans: Mapping[str, Any]) -> Tuple[D
 
 
 def _times(arguments: argparse.Namespace, request: Request, steps: List[Any]) -> Any:
-    from soybean_mx.simulation.operator_times import Roofline, read_times
+    from soybean_mx.simulation.operator_times import Roofline
 
     if arguments.times == ROOFLINE:
         return Roofline(request.topology.device)
+    return _measured_or_read(arguments, steps, request.options["devices"])
+
+
+def _measured_or_read(arguments: argparse.Namespace, steps: List[Any], devices: int) -> Any:
+    from soybean_mx.simulation.operator_times import read_times
+
     if arguments.times != MEASURED:
         return read_times(arguments.times)
     import mxnet as mx
@@ -206,8 +351,7 @@ def _times(arguments: argparse.Namespace, request: Request, steps: List[Any]) ->
     from soybean_mx.simulation.measurement import measure_times
 
     with progress.bar("operators") as advance:
-        times = measure_times(steps, [mx.cpu(device) for device in range(request.options["devices"])],
-                              progress=advance)
+        times = measure_times(steps, [mx.cpu(device) for device in range(devices)], progress=advance)
     if arguments.write_times is not None:
         try:
             times.write(arguments.write_times)

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from soybean_mx.plan_report import console, seconds, size
+from soybean_mx.simulation.pipelines import PipelineSimulation
 from soybean_mx.simulation.simulator import Simulation
 
 _MOST_ROWS = 16
@@ -72,6 +73,50 @@ def print_comparison(header: Mapping[str, Any], items: Sequence[Mapping[str, Any
                       seconds(item["without_communication_seconds"]), f"{100 * item['communication_share']:.1f} %",
                       size(item["bytes_moved"]), size(item["peak_bytes"]))
     out.print(table)
+
+
+def pipeline_summary(found: PipelineSimulation) -> Dict[str, Any]:
+    """What a simulated pipeline says, as one JSON object. Seconds and bytes, of a batch."""
+    run = found.simulation
+    busy = [seconds / found.batches for seconds in run.busy_seconds]
+    return {"schedule": found.schedule, "microbatches": found.microbatches, "predicted_seconds": found.seconds,
+            "without_communication_seconds": found.transfer_free_seconds,
+            "communication_seconds": found.communication_seconds,
+            "communication_share": found.communication_seconds / found.seconds if found.seconds else 0.0,
+            "peak_bytes": max(run.peak_bytes),
+            "stages": [{"name": stage.name, "replicas": stage.replicas, "group": stage.group,
+                        "forward_seconds": stage.forward_seconds, "backward_seconds": stage.backward_seconds,
+                        "update_seconds": stage.update_seconds, "sent_bytes": sum(stage.sent.values())}
+                       for stage in found.stages],
+            "device_use": [{"busy_seconds": seconds, "idle_seconds": max(0.0, found.seconds - seconds),
+                            "peak_bytes": peak} for seconds, peak in zip(busy, run.peak_bytes)],
+            "links": [{"name": link.name, "bytes": link.sent / found.batches} for link in run.links]}
+
+
+def print_pipeline(report: Mapping[str, Any]) -> None:
+    """A pipeline, its stages and its devices."""
+    out = console()
+    batch = "" if report["batch_size"] is None else f", batch {report['batch_size']}"
+    out.print(Text(f"{report['model']}{batch}, {report['devices']} devices of {report['topology']['name']}: predicted, "
+                   f"times: {report['times']}, {report['schedule']}, {report['microbatches']} microbatches"),
+              soft_wrap=True)
+    for note in report["notes"]:
+        out.print(Text(f"note: {note}"), soft_wrap=True)
+    out.print(Text(f"{seconds(report['predicted_seconds'])} a batch, "
+                   f"{seconds(report['without_communication_seconds'])} if nothing was sent between stages "
+                   f"(communication {100 * report['communication_share']:.1f} %); at most "
+                   f"{size(report['peak_bytes'])} on a device"), soft_wrap=True)
+    table = _table("stage", "devices", "forward", "backward", "update", "sends", "layers")
+    for number, stage in enumerate(report["stages"]):
+        devices = f"{stage['replicas']} replicas" if stage["replicas"] > 1 else str(stage["group"])
+        table.add_row(str(number), devices, seconds(stage["forward_seconds"]), seconds(stage["backward_seconds"]),
+                      seconds(stage["update_seconds"]), size(stage["sent_bytes"]), Text(stage["name"]))
+    _print_table(out, table, [], "stages")
+    out.print()
+    table = _table("device", "busy", "idle", "memory")
+    for number, use in enumerate(report["device_use"][:_MOST_ROWS]):
+        table.add_row(str(number), seconds(use["busy_seconds"]), seconds(use["idle_seconds"]), size(use["peak_bytes"]))
+    _print_table(out, table, report["device_use"], "devices")
 
 
 def _print_header(out, header: Mapping[str, Any]) -> None:

@@ -116,6 +116,11 @@ class PipelineSimulation:
     simulation: Simulation
 
     @property
+    def communication_seconds(self) -> float:
+        """By how much a batch takes longer than if copies between stages took no time; 0 where it does not."""
+        return max(0.0, self.seconds - self.transfer_free_seconds)
+
+    @property
     def link_bytes(self) -> Dict[str, float]:
         """Bytes by the names of links, in a batch."""
         return {name: sent / self.batches for name, sent in self.simulation.link_bytes.items()}

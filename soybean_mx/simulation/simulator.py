@@ -111,8 +111,8 @@ class Simulation:
 
     @property
     def communication_seconds(self) -> float:
-        """By how much a step is longer than if copies took no time."""
-        return self.seconds - self.transfer_free_seconds
+        """By how much a step is longer than if copies took no time; 0 where another order makes it shorter."""
+        return max(0.0, self.seconds - self.transfer_free_seconds)
 
     @property
     def communication_share(self) -> float:

@@ -21,6 +21,8 @@ MODULES = {
     "soybean_mx": ["library_path", "plan_of"],
     "soybean_mx.rules": ["register", "check", "unregister", "registered", "Rule", "Operand", "RuleError"],
     "soybean_mx.pipeline.trainer": ["PipelineTrainer"],
+    "soybean_mx.simulation": ["simulate", "Simulation", "Roofline"],
+    "soybean_mx.tracing": ["recording", "RecordingError"],
     "soybean_mx.topology": None,
     "soybean_mx.memory": None,
     "soybean_mx.devices": None,
@@ -47,7 +49,7 @@ def page() -> str:
         public = [member for member in module.members.values() if _is_public(member)]
         shown = public if members is None else [module.members[member] for member in members]
         for member in shown:
-            parts += list(_member(member, "###"))
+            parts += list(_member(member.final_target if member.is_alias else member, "###"))
     return HEAD + "\n".join(parts).rstrip() + "\n"
 
 

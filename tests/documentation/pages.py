@@ -4,6 +4,8 @@ A block that is not run says why in a comment before it, in the page's source::
 
     <!-- not run: needs GPUs -->
 
+Commands that install or build (``pip``, ``apt-get``, ``make``) are never run.
+
 A block that is run in another form than it is shown, so that a test need not take minutes, says what is exchanged::
 
     <!-- run with "--batch-size 64" as "--input-shape 1,3,32,32 --repeats 1" -->
@@ -88,8 +90,8 @@ class Block:
 
 
 def name_of(page: Path) -> str:
-    """A page's path from the repository."""
-    return str(page.relative_to(ROOT))
+    """A page's path, from the repository where it is in it."""
+    return str(page.relative_to(ROOT)) if ROOT in page.parents else str(page)
 
 
 def blocks(page: Path) -> List[Block]:

@@ -22,7 +22,7 @@ PROGRAMS = re.compile(r"(\w+=('[^']*'|\S+) )*(soybean-mx |python -m soybean_mx |
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_blocks_run(page, tmp_path):
-    for name in ("tests", "scripts", "docs"):
+    for name in ("tests", "scripts", "docs", "soybean_mx"):
         (tmp_path / name).symlink_to(ROOT / name)
     program = (f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path.insert(0, '')\n"
                f"from tests.documentation.run_page import main\nmain([{name_of(page)!r}])\n")

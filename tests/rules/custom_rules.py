@@ -4,6 +4,7 @@
     python -m tests.rules.custom_rules --library FILE
     python -m tests.rules.custom_rules --wrong-rules
     python -m tests.rules.custom_rules --training
+    python -m tests.rules.custom_rules --kinds
 
 A case draws sums of products (as in einsum) with and without an addend, writes each as a ``CustomOp`` that computes it
 with numpy, and registers its rule. A program of a few of them, with operators of MXNet in between, runs on one device
@@ -12,10 +13,11 @@ and, lowered for a plan that is drawn without the core's search, on several.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import sys
 from dataclasses import dataclass
-from typing import Dict, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -233,6 +235,92 @@ def check_wrong_rules() -> None:
     print(f"{len(WRONG_RULES)} wrong rules refused")
 
 
+def register_function(op: str, forward: Callable, backward: Callable) -> None:
+    """Register a CustomOp of one or two inputs; ``shape`` is an attribute of some, which is the shape of the output."""
+
+    class Operator(mx.operator.CustomOp):
+        def __init__(self, attributes):
+            super().__init__()
+            self._attributes = attributes
+
+        def forward(self, is_train, req, in_data, out_data, aux):
+            value = forward(self._attributes, *[array.asnumpy() for array in in_data])
+            self.assign(out_data[0], req[0], mx.nd.array(value))
+
+        def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+            found = backward(self._attributes, out_grad[0].asnumpy(), *[array.asnumpy() for array in in_data])
+            for target, request, value in zip(in_grad, req, found):
+                self.assign(target, request, mx.nd.array(value))
+
+    class Properties(mx.operator.CustomOpProp):
+        def __init__(self, **attributes):
+            super().__init__(need_top_grad=True)
+            self._attributes = attributes
+
+        def list_arguments(self):
+            return ["x", "y"][:backward.__code__.co_argcount - 2]
+
+        def infer_shape(self, in_shape):
+            out = forward(self._attributes, *[np.zeros(shape, "float32") for shape in in_shape])
+            return in_shape, [list(out.shape)], []
+
+        def create_operator(self, context, shapes, dtypes):
+            return Operator(self._attributes)
+
+    mx.operator.register(op)(Properties)
+
+
+def check_kinds() -> None:
+    """What rules can say beside sums of products: joins, further dims, shapes, and gradients of its own making."""
+    def own_shape(attributes, x):
+        return np.broadcast_to(x, ast.literal_eval(attributes["shape"])) + 0
+
+    register_function("average", lambda a, x: x.mean(axis=1), lambda a, g, x: [
+        np.broadcast_to(g[:, None] / x.shape[1], x.shape)])
+    register_function("largest", lambda a, x: x.max(axis=1), lambda a, g, x: [
+        g[:, None] * (x == x.max(axis=1, keepdims=True))])
+    register_function("square", lambda a, x: x * x, lambda a, g, x: [2 * x * g])
+    register_function("spread", own_shape, lambda a, g, x: [g.sum(axis=1, keepdims=True)])
+    register_function("own_loss", lambda a, x, y: x * 1, lambda a, g, x, y: [x - y, np.zeros_like(y)])
+    calls = [
+        ("average", "x[n,c,d] -> out[n,d]", {"join": "mean"}, [(6, 7, 5)], {}, 9),
+        ("largest", "x[n,c,d] -> out[n,d]", {"join": "max"}, [(6, 7, 5)], {}, 9),
+        ("square", "x[...] -> out[...]", {}, [(4, 3, 5)], {}, 9),
+        ("square", "x[n,...,*] -> out[n,...,*]", {}, [(4, 3, 5)], {}, 5),
+        ("square", "x[n,...] -> out[n,...]", {}, [(5,)], {}, 2),
+        ("spread", "x[n,*,c] -> out[n,*,c]", {"shapes": {"shape": "out"}}, [(4, 1, 5)], {"shape": (4, 3, 5)}, 5),
+        ("own_loss", "x[n,c] y[n,c] -> out[n,c]", {"once": True}, [(4, 6), (4, 6)], {}, 5)]
+    for op, text, options, shapes, attributes, cuts in calls:
+        rules.register(op, text, **options)
+        found = rules.check(op, shapes, attributes)
+        assert len(found) == cuts, (op, text, found)
+    for op, text, options in (("average", "x[n,c,d] -> out[n,d]", {}), ("largest", "x[n,c,d] -> out[n,d]", {}),
+                              ("spread", "x[n,*,c] -> out[n,*,c]", {"constants": ["shape"]})):
+        rules.register(op, text, **options)
+        shapes, attributes = [call[3:5] for call in calls if call[0] == op][0]
+        try:
+            rules.check(op, shapes, attributes)
+        except rules.RuleError:
+            continue
+        raise AssertionError(f"{op}: {text} with {options} is wrong, and the check does not see it")
+    check_once()
+    print(f"{len(calls)} kinds of rules")
+
+
+def check_once() -> None:
+    """No plan has an operator that makes its own gradient computed by two devices, which would count it twice."""
+    rules.register("own_loss", "x[n,c] y[n,c] -> out[n,c]", once=True)
+    symbol = mx.sym.Custom(mx.sym.var("x"), mx.sym.var("y"), op_type="own_loss", name="loss")
+    variables = {name: Variable("input", True, np.ones((4, 6), "float32")) for name in "xy"}
+    graph = graph_of(Program(symbol, variables, True, "float32"))
+    graph["rules"] = rules.of_nodes(json.loads(graph["symbol"])["nodes"])
+    try:
+        core.plan(graph, {"devices": 2, "pins": {"loss": "replicated"}})
+    except core.PlanError:
+        return
+    raise AssertionError("an operator that must be computed once is replicated")
+
+
 class DenseLayer(mx.gluon.HybridBlock):
     """A layer of the Custom operator above."""
 
@@ -247,7 +335,7 @@ class DenseLayer(mx.gluon.HybridBlock):
         return F.Custom(x, weight, bias, op_type="dense", num_hidden=self._units)
 
 
-def losses(devices: int) -> Tuple[List[float], Dict]:
+def losses(devices: int, **options) -> Tuple[List[float], Dict]:
     """Train three steps; on one device as MXNet does, on several tiled. The losses and the plan."""
     import soybean_mx
 
@@ -257,7 +345,9 @@ def losses(devices: int) -> Tuple[List[float], Dict]:
     random = np.random.RandomState(1)
     for parameter in net.collect_params().values():
         parameter.set_data(mx.nd.array(random.uniform(-0.5, 0.5, parameter.shape)))
-    net.hybridize(**({"backend": "soybean_mx", "devices": [mx.cpu(i) for i in range(devices)]} if devices > 1 else {}))
+    if devices > 1:
+        options.update(backend="soybean_mx", devices=[mx.cpu(i) for i in range(devices)])
+    net.hybridize(**options)
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5, "momentum": 0.9})
     loss, found = mx.gluon.loss.SoftmaxCrossEntropyLoss(), []
     for _ in range(3):
@@ -276,9 +366,10 @@ def check_training() -> None:
     whole, plan = losses(4)
     assert len(plan["whole"]) == 2, plan["whole"]
     np.testing.assert_allclose(whole, expected, rtol=1e-5)
+    np.testing.assert_allclose(losses(4, recompute=True)[0], expected, rtol=1e-5)
     rules.register("dense", DENSE, extents={"num_hidden": "m"})
-    for devices in (2, 4, 6):
-        tiled, plan = losses(devices)
+    for devices, options in ((2, {}), (4, {}), (6, {}), (4, {"recompute": True}), (4, {"strategy": "data"})):
+        tiled, plan = losses(devices, **options)
         assert not plan["whole"], plan["whole"]
         np.testing.assert_allclose(tiled, expected, rtol=1e-5)
     print("trained alike on 2, 4 and 6 contexts")
@@ -290,10 +381,13 @@ def main() -> int:
     parser.add_argument("--seeds", help="3, 0-500 or 1,7,20-30")
     parser.add_argument("--library", help="a compiled tests/rules/library_operator.cc")
     parser.add_argument("--wrong-rules", action="store_true", help="see that wrong rules are refused")
+    parser.add_argument("--kinds", action="store_true", help="check what rules can say beside sums of products")
     parser.add_argument("--training", action="store_true", help="train a block of Custom operators")
     arguments = parser.parse_args()
     if arguments.wrong_rules:
         check_wrong_rules()
+    if arguments.kinds:
+        check_kinds()
     if arguments.training:
         check_training()
     if arguments.library:

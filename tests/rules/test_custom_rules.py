@@ -34,6 +34,10 @@ def test_wrong_rules_are_refused():
     run_child("tests.rules.custom_rules", ["--wrong-rules"])
 
 
+def test_joins_further_dims_shapes_and_own_gradients():
+    run_child("tests.rules.custom_rules", ["--kinds"])
+
+
 def test_a_block_of_custom_operators_trains_as_on_one_device():
     run_child("tests.rules.custom_rules", ["--training"])
 
