@@ -101,12 +101,12 @@ def bundle_explorer(target: Path) -> None:
     file = target / EXPLORER / "libraries.js"
     # The first line says which lock file the bundle is of, so that it is made again for another one only.
     first = f"// soybean_mx explorer {hashlib.sha256((source / 'package-lock.json').read_bytes()).hexdigest()}\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
     for made in (file, source / file.name):
         if made.exists() and made.read_text(encoding="utf-8").startswith(first):
             if made != file:
                 shutil.copyfile(str(made), str(file))
             return
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)  # one of another lock file
     try:
         text = first + _libraries(source)

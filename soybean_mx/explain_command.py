@@ -63,7 +63,8 @@ def _run(arguments: argparse.Namespace) -> int:
     options = planner_options(arguments, topology)
     loaded = load_model(arguments)
     graph = loaded.graph
-    plan = search(graph, options)
+    with progress.waiting(f"planning {loaded.name}"):
+        plan = search(graph, options)
     # Pins of the environment hold for the other plans too.
     names = {node["name"] for node in json.loads(graph["symbol"])["nodes"]}
     given = options.get("pins") or user_pins.matching(user_pins.from_environment(), names)
@@ -128,7 +129,7 @@ def matching(text: str, layers) -> List[Any]:
     by_name: Dict[str, Sequence[Any]] = {}
     for label, layer in zip(short_names([layer.name for layer in layers.layers]), layers.layers):
         if layer.operators:
-            by_name[label] = layer.operators[:1]
+            by_name[label] = [layer.main]
     for tensor in layers.tensors.values():
         if tensor.role in ("parameter", "auxiliary", "input"):
             by_name[tensor.name] = [operator for operator in operators if tensor.name in operator.inputs]

@@ -33,7 +33,8 @@ def sentence(explanation: Explanation, header: Mapping[str, Any]) -> str:
         return f"{how}; no other way to cut it is possible."
     best, cost = possible[0], _cost_words(possible[0], header)
     if _difference(best, header) < 0:
-        reason = ("a pin fixes it" if explanation.is_pinned else "the search has not proved its plan the best" if header["strategy"] == "optimal"
+        reason = ("a pin fixes it" if explanation.is_pinned
+                  else "the search has not proved its plan the best" if header["strategy"] == "optimal"
                   else f"strategy {header['strategy']} does not look for the best")
         return f"{how}, though {_cut_text(best.cut, header)} would be better ({cost}): {reason}."
     if _difference(best, header) == 0:

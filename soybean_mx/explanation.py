@@ -199,8 +199,8 @@ def explain(operator: Operator, node: Mapping[str, Any], trained: Container[str]
     tensors = _tensors(operator, layers, plan)
     return Explanation(
         operator, rule_text(node["rule"], operand_names(operator.inputs, operator.name, parameters)), factors, cut,
-        tuple(alternatives), operator.name in options.get("pins", {}), max(0, len(others) - MOST_ALTERNATIVES), tensors, _conversions(operator, plan),
-        _memory(tensors, options.get("optimizer_states", 0), trained))
+        tuple(alternatives), operator.name in options.get("pins", {}), max(0, len(others) - MOST_ALTERNATIVES),
+        tensors, _conversions(operator, plan), _memory(tensors, options.get("optimizer_states", 0), trained))
 
 
 def _rank(item: Alternative, is_time: bool) -> Tuple[bool, float, Choices]:

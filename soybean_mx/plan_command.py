@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from soybean_mx import pins as user_pins
+from soybean_mx import progress
 from soybean_mx import topology as topologies
 from soybean_mx.devices import MAX_DEVICES
 from soybean_mx.files import write_json
@@ -116,8 +117,9 @@ def load_model(arguments: argparse.Namespace) -> Any:
     from soybean_mx import model_loading  # imports MXNet
 
     try:
-        return model_loading.load(arguments.model, arguments.batch_size, parse_input_shapes(arguments.input_shape),
-                                  arguments.dtype, arguments.classes, arguments.input_gradients)
+        with progress.waiting(f"loading {arguments.model}"):
+            return model_loading.load(arguments.model, arguments.batch_size, parse_input_shapes(arguments.input_shape),
+                                      arguments.dtype, arguments.classes, arguments.input_gradients)
     except model_loading.ModelError as error:
         raise ArgumentError(str(error)) from None
 
@@ -256,7 +258,8 @@ def _header(arguments: argparse.Namespace, loaded, options: Mapping[str, Any], t
 def _plan(arguments, loaded, options, topology) -> int:
     from soybean_mx import plan_report
 
-    plan = search(loaded.graph, options)
+    with progress.waiting(f"planning {loaded.name}"):
+        plan = search(loaded.graph, options)
     header = {**_header(arguments, loaded, options, topology), **plan_report.summary(plan)}
     header["objective"] = header["objective"] or arguments.objective
     _write_pictures(arguments, header, loaded.graph, options, plan)
@@ -298,18 +301,21 @@ def _compare(arguments, loaded, options, topology) -> int:
     from soybean_mx import plan_report
     from soybean_mx.core import PlanError
 
-    best = plan_report.summary(search(loaded.graph, {**options, "strategy": "optimal"}))
-    least = best["bytes_moved"]
     items = []
-    for strategy in STRATEGIES:
-        try:
-            costs = best if strategy == "optimal" else plan_report.summary(
-                search(loaded.graph, {**options, "strategy": strategy}))
-            ratio = costs["bytes_moved"] / least if least else None
-            items.append({**costs, "strategy": strategy, "ratio_to_optimal": ratio, "error": None})
-        except PlanError as error:
-            items.append({**dict.fromkeys(best), "strategy": strategy, "ratio_to_optimal": None,
-                          "error": " ".join(str(error).split())})
+    with progress.bar("strategies") as advance:
+        best = plan_report.summary(search(loaded.graph, {**options, "strategy": "optimal"}))
+        least = best["bytes_moved"]
+        for strategy in STRATEGIES:
+            try:
+                costs = best if strategy == "optimal" else plan_report.summary(
+                    search(loaded.graph, {**options, "strategy": strategy}))
+                ratio = costs["bytes_moved"] / least if least else None
+                items.append({**costs, "strategy": strategy, "ratio_to_optimal": ratio, "error": None})
+            except PlanError as error:
+                items.append({**dict.fromkeys(best), "strategy": strategy, "ratio_to_optimal": None,
+                              "error": " ".join(str(error).split())})
+            if advance is not None:
+                advance(len(items), len(STRATEGIES))
     header = {**_header(arguments, loaded, options, topology), "objective": arguments.objective, "strategies": items}
     del header["strategy"]
     if arguments.json:

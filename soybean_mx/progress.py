@@ -1,4 +1,4 @@
-"""A progress bar for what takes more than a second: on the standard error, and only where that is a terminal."""
+"""What is going on, where that takes more than a second: on the standard error, and only where that is a terminal."""
 from __future__ import annotations
 
 import contextlib
@@ -27,3 +27,21 @@ def bar(what: str) -> Iterator[Optional[Advance]]:
                   console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Says what is being done, where nothing can be counted.
+
+    Parameters
+    ----------
+    what : str
+        Such as ``"planning vgg16"``.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield

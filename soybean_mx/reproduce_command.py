@@ -5,7 +5,7 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 from soybean_mx import progress
 from soybean_mx.files import write_bytes, write_text
@@ -19,29 +19,27 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "reproduce", help="make the figures and tables of a paper again", description=(
             "Make every figure and table of a paper that can be made, beside what the paper says, and write them as a "
-            "Markdown page with PNG and SVG plots. Figures are marked as estimated, counted, or measured here."))
-    papers = parser.add_subparsers(dest="paper", metavar="PAPER", required=True)
-    for name, function, text in (
-            ("soybean", _soybean, "SoyBean (arXiv 1805.04170): speedups and shares of communication on p2.8xlarge, "
-                                  "estimated; traffic, counted; Table 1, measured on this machine"),
-            ("pipedream", _pipedream, "PipeDream (slides 2017, arXiv 1806.03377, SOSP 2019): its optimizer's table and "
-                                      "the published speedups, estimated from its own profiles")):
-        paper = papers.add_parser(name, help=text.partition(":")[0], description=f"{text}.")
-        paper.add_argument("--output", "-o", default=DEFAULT_FOLDER, metavar="FOLDER",
-                           help="where the page and its plots go; default: %(default)s")
-        paper.add_argument("--json", action="store_true", help="print all figures as one JSON object too")
-        if name == "soybean":
-            paper.add_argument("--quick", action="store_true",
-                               help="the smallest and the largest batch of each network, and a small Table 1")
-        paper.set_defaults(function=run, report=function, prog=paper.prog)
+            "Markdown page with PNG and SVG plots. Every figure is marked as estimated, counted, or measured here."))
+    parser.add_argument("paper", choices=tuple(_REPORTS), metavar="PAPER", help=(
+        "soybean (arXiv 1805.04170): speedups and shares of communication on p2.8xlarge, estimated; traffic, counted; "
+        "Table 1, measured on this machine. pipedream (slides 2017, arXiv 1806.03377, SOSP 2019): its optimizer's "
+        "table and the published speedups, estimated from its own profiles"))
+    parser.add_argument("-o", "--output", default=DEFAULT_FOLDER, metavar="FOLDER",
+                        help="where the page and its plots go; default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help=(
+        "for soybean: the smallest and the largest batch of each network, and a small Table 1"))
+    parser.add_argument("--json", action="store_true", help="print all figures as one JSON object too")
+    parser.set_defaults(function=run, prog=parser.prog)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command. Arguments that cannot be used end it with status 2."""
     try:
+        if arguments.quick and arguments.paper != "soybean":
+            raise ArgumentError(f"--quick was given for {arguments.paper}, of which all takes seconds: leave it out.")
         figures = _figures()
         _check_folder(arguments.output)
-        report = arguments.report(arguments)
+        report = _REPORTS[arguments.paper](arguments)
         written = _write(arguments, report, getattr(figures, arguments.paper)(report))
     except ArgumentError as error:
         print(f"{arguments.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -73,10 +71,10 @@ def _check_folder(folder: str) -> None:
         raise ArgumentError(f"The folder {folder!r} cannot be written to: give another --output.")
 
 
-def _write(arguments: argparse.Namespace, report: Mapping[str, Any], images: Mapping[str, bytes]):
+def _write(arguments: argparse.Namespace, report: Mapping[str, Any], images: Mapping[str, bytes]) -> List[str]:
     from soybean_mx.reproduction import pages
 
-    quick = " --quick" if getattr(arguments, "quick", False) else ""
+    quick = " --quick" if arguments.quick else ""
     command = f"soybean-mx reproduce {arguments.paper} --output {arguments.output}{quick}"
     page = os.path.join(arguments.output, f"{arguments.paper}.md")
     written = [os.path.join(arguments.output, name) for name in images]
@@ -106,3 +104,6 @@ def _pipedream(_: argparse.Namespace) -> Dict[str, Any]:
 
     with progress.bar("plans") as advance:
         return pipedream.estimated(advance)
+
+
+_REPORTS: Dict[str, Callable[[argparse.Namespace], Dict[str, Any]]] = {"soybean": _soybean, "pipedream": _pipedream}

@@ -285,7 +285,8 @@ def assumed(devices: int) -> Topology:
 
 def _plan(arguments: argparse.Namespace, request: Request) -> Dict[str, Any]:
     if arguments.plan is None:
-        return search(request.loaded.graph, request.options)
+        with progress.waiting(f"planning {request.loaded.name}"):
+            return search(request.loaded.graph, request.options)
     try:
         with open(arguments.plan, encoding="utf-8") as file:
             plan = json.load(file)

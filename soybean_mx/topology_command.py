@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Optional
 
-from soybean_mx import startup
+from soybean_mx import progress, startup
 from soybean_mx import topology as topologies
 from soybean_mx.devices import VARIABLE, DeviceError, contexts, parse_devices
 from soybean_mx.files import write_json
@@ -69,7 +69,8 @@ def _measured(devices: Optional[str]) -> Topology:
     from soybean_mx import topology_measurement
 
     chosen = contexts(devices)
-    topology, ordered = topology_measurement.measure(chosen)
+    with progress.waiting(f"measuring {len(chosen)} devices"):
+        topology, ordered = topology_measurement.measure(chosen)
     if ordered != chosen:
         order = f"{ordered[0].device_type}:{','.join(str(context.device_id) for context in ordered)}"
         print(f"note: devices that are near each other are numbered together: train with {VARIABLE}={order}",

@@ -1,15 +1,16 @@
 """``soybean-mx bench`` on networks so small that only its bookkeeping matters."""
 from __future__ import annotations
 
+import importlib
 import json
 
 import mxnet as mx
+import numpy as np
 import pytest
 
 from soybean_mx import bench_command, cli
 from soybean_mx.benchmark import contenders as running
-from soybean_mx.benchmark import model_task
-from tests.child import run_child
+from soybean_mx.benchmark import model_task, training_step
 
 NETWORKS = """
 from mxnet.gluon import nn
@@ -61,13 +62,31 @@ def test_contenders_train_alike(capsys, folder):
         assert found == pytest.approx(parallel["seconds"] / item["seconds"])
 
 
-def test_an_exported_symbol(capsys, folder):
-    run_child("import sys\nimport mxnet as mx\nsys.path.insert(0, sys.argv[1])\nimport small_networks\n"
-              "net = small_networks.perceptron()\nnet.initialize()\nnet.hybridize()\nnet(mx.nd.zeros((8, 16)))\n"
-              "net.export(sys.argv[1] + '/net')", [str(folder)])
-    report = measured(capsys, "net-symbol.json", "--input-shape", "8,16")
-    losses = {item["last_loss"] for item in report["contenders"]}
-    assert max(losses) == pytest.approx(min(losses), rel=1e-5)
+def test_an_exported_symbol(folder, monkeypatch):
+    """Its parameters begin as those of its layers would: biases with 0."""
+    monkeypatch.syspath_prepend(str(folder))
+    net = importlib.import_module("small_networks").perceptron()
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.zeros((8, 16)))
+    net.export("net")
+    task = model_task.loaded_task("net-symbol.json", None, [[8, 16]], "float32", None)
+    (data,), (label,) = task.batch(8, "float32")
+    made = training_step.make_network(task, {"dtype": "float32"}, [mx.cpu()])
+    assert made(data).shape == (8, 6) and label.shape == (8,)
+    parameters = {name: parameter.data() for name, parameter in made.collect_params().items()}
+    assert sorted(parameters) == ["net_fc0_bias", "net_fc0_weight", "net_fc1_bias", "net_fc1_weight"]
+    assert all((abs(value).sum().asscalar() == 0) == name.endswith("bias") for name, value in parameters.items())
+
+
+def test_symbols_with_batch_norm_and_a_loss(folder):
+    data = mx.sym.BatchNorm(mx.sym.Variable("data"), name="norm", fix_gamma=False)
+    mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=3, name="fc"), name="softmax").save("old-symbol.json")
+    task = model_task.loaded_task("old-symbol.json", None, [[4, 5]], "float32", None)
+    assert [item.shape for item in task.inputs] == [(4, 5), (4,)]
+    step = training_step.serial_step(task, training_step.make_network(task, {"dtype": "float32"}, [mx.cpu()]),
+                                     {"batch_size": 4, "dtype": "float32"}, mx.cpu())
+    assert step()[0].shape == (4,) and np.isfinite(step()[0].asnumpy()).all()
 
 
 def test_several_inputs_and_outputs(folder):

@@ -54,8 +54,8 @@ def test_the_prices_of_a_matrix_product(capsys, product):
     assert prices[("n",)]["bytes_moved"] == prices[("n",)]["difference_bytes"] == 192
     assert prices[("n",)]["most_more"] == {"tensor": "fc_weight", "bytes": 192, "instead_of": 0}
     assert prices[("k",)]["bytes_moved"] == 384 and prices[("k",)]["most_more"]["tensor"] == "fc"
-    assert item["because"] == ("fc is cut along m, m x2, because every other cut costs more: the next best, n x2, moves "
-                               "192 B more, most for fc_weight (192 B instead of 0 B).")
+    assert item["because"] == ("fc is cut along m, m x2, because every other cut costs more: the next best, n x2, "
+                               "moves 192 B more, most for fc_weight (192 B instead of 0 B).")
     held = {tensor["tensor"]: tensor["tile_bytes"] for tensor in item["tensors"]}
     assert held == {"data": 128, "fc_weight": 48, "fc": 96}
     assert item["memory"] == {"parameters": 48, "gradients": 48, "optimizer": 0, "makes": 96}

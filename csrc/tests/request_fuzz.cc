@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   const std::vector<Json> requests = {soybean_tests::dense_request(), soybean_tests::convolution_request(),
                                       soybean_tests::attention_request(), soybean_tests::given_rule_request()};
   for (const Json& request : requests) {  // unchanged, each is accepted
-    const std::string plan = call_plan(request.text(), R"({"devices": 4})");
+    const std::string plan = call_plan(request.text(), R"({"devices": 4, "memory_by_device": true})");
     CHECK(!plan.empty());
     CHECK(!call_lower(request.text(), plan, "{}").empty());
     CHECK(!call_lower(request.text(), plan, R"({"order": "serial", "copy_engines": true, "timeline": true})").empty());

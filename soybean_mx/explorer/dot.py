@@ -87,7 +87,7 @@ def _words(layer: Layer, label: str, layers: LayerGraph, plan: Mapping[str, Any]
     if layer.operators:
         lines.append(", ".join(dict.fromkeys(operator.operator for operator in layer.operators
                                              if operator.name == operator.origin)))
-        cut = plan["operators"].get(layer.operators[0].name)
+        cut = plan["operators"].get(layer.main.name)
         lines.append("" if cut is None else f"cut {counted(plan['cuts'], cut)}")
     return "\\n".join(line for line in lines if line)
 

@@ -19,6 +19,10 @@ function secondsText(value) {
   return value >= 1 ? `${fourDigits(value)} s` : `${fourDigits(value * 1e3)} ms`;
 }
 
+function countText(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
 function shapeText(shape) {
   return shape.length ? shape.join("×") : "scalar";
 }
@@ -66,11 +70,11 @@ function drawTiles(place, width, height, shape, tiling, cuts) {
   const devices = cuts.reduce((product, parts) => product * parts, 1);
   if (!tiling) return;
   const { tiles } = tilesOf(shape, tiling, cuts);
-  const held = tiles.some((tile) => tile.devices.length > 1);
+  const held = tiles.some((tile) => tile.devices.length > 1) && tiles.length <= 16;  // more are too small for piles
   const partial = tiling.includes("partial");
   const pile = held ? Math.min(4, height / 10) : 0;
   const [w, h] = [width - pile, height - pile];
-  const gap = tiles.length > 16 ? 0.4 : Math.min(1.5, w / 40);
+  const gap = tiles.length > 32 ? 0 : tiles.length > 16 ? 0.3 : Math.min(1.5, w / 40);
   for (const tile of tiles) {
     const x = tile.across[0] * w, y = tile.down[0] * h + pile;
     const box = [Math.max((tile.across[1] - tile.across[0]) * w - gap, 0.3), Math.max((tile.down[1] - tile.down[0]) * h - gap, 0.3)];
@@ -79,8 +83,9 @@ function drawTiles(place, width, height, shape, tiling, cuts) {
       for (const step of [2, 1]) sheet(x + (step * pile) / 2, y - (step * pile) / 2, "sheet");
     }
     const front = sheet(x, y, count === devices && devices > 1 ? "sheet" : "tile");
+    if (tiles.length > 16) front.style("stroke", "none");
     if (count < devices || devices === 1) front.style("fill", deviceColor(tile.devices[0], devices));
-    if (count > 1) pips(tile, x, y, box);
+    if (count > 1 && box[1] > 8) pips(tile, x, y, box);
     const label = partial ? `Σ ${deviceList(tile.devices)}` : deviceList(tile.devices);
     const size = Math.min(12, box[1] - (count > 1 ? 4 : 1), (box[0] - 1) / (0.62 * label.length));
     if (size >= 2.5) {
@@ -91,7 +96,7 @@ function drawTiles(place, width, height, shape, tiling, cuts) {
       return place.append("rect").attr("class", name).attr("x", left).attr("y", top).attr("width", box[0]).attr("height", box[1]);
     }
   }
-  // What no device's color covers: of a tensor that the first devices alone hold, nothing; so the outline says no more.
+  // The colors of all devices that hold a tile, along its foot.
   function pips(tile, x, y, box) {
     const each = box[0] / tile.devices.length;
     if (each < 0.4) return;

@@ -67,7 +67,7 @@ class GraphView {
     const body = group.append("g").attr("class", "body");
     if (layer.weight >= 0) {
       body.append("line").attr("class", "pipe").attr("x1", 10 + w).attr("x2", right).attr("y1", 24 + h / 2).attr("y2", 24 + h / 2);
-      body.append("text").attr("class", "moved").attr("x", (10 + w + right) / 2).attr("y", 38);
+      body.append("text").attr("class", "moved").attr("x", (10 + w + right) / 2);
       body.append("g").attr("class", "weight").attr("transform", "translate(10,24)");
       group.append("text").attr("class", "caption").attr("x", 10).attr("y", height - 7).text(shapeText(tensors[layer.weight].shape));
     } else {
@@ -107,17 +107,17 @@ class GraphView {
       if (layer.kind !== "output") draw(".output", layer.output);
       const bytes = move.parameters.get(layer.number) ?? 0;
       group.select(".pipe").classed("moves", bytes > 0).style("stroke-width", wide(bytes));
-      group.select(".moved").text(bytes > 0 ? sizeText(bytes) : "");
-      const cut = layer.operators.length ? cutOf(layer.operators[0]) : null;
+      group.select(".moved").attr("y", 21 + PICTURE[1] / 2 - wide(bytes) / 2).text(bytes > 0 ? sizeText(bytes) : "");
+      const cut = layer.main ? cutOf(layer.main) : null;
       group.select(".cut").text(cut ? shortened(counted(cuts, cut), 16) : "");
       group.attr("aria-label", this.words(layer));
     });
   }
 
   words(layer) {
-    const cut = layer.operators.length ? cutOf(layer.operators[0]) : null;
+    const cut = layer.main ? cutOf(layer.main) : null;
     const bytes = moves.get(state.strategy.name).parameters.get(layer.number) ?? 0;
-    const words = [layer.label, layer.operators.length ? layer.operators[0].operator : layer.kind];
+    const words = [layer.label, layer.main?.operator ?? layer.kind];
     if (cut) words.push(`cut ${counted(cuts, cut)}`);
     if (layer.output >= 0 && tilingOf(layer.output)) words.push(`result ${counted(cuts, tilingOf(layer.output))}`);
     if (bytes) words.push(`parameters move ${sizeText(bytes)}`);

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Container, Dict, List, Mapping, Optional, Sequence, Set, Tuple
-
-# The node and the number of one of its outputs.
-Entry = Tuple[int, int]
+from heapq import heapify, heappop, heappush
+from typing import Any, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 _MATRIX_DIMS = 2
 _VARIABLE = "null"
@@ -78,7 +76,7 @@ class Layer:
     Parameters
     ----------
     name : str
-        That of its first operator; of an input or an output of the network, its own.
+        That of its first operator in the user's graph; of an input or an output of the network, its own.
     kind : str
         ``input``, ``layer`` or ``output``.
     operators : tuple of Operator
@@ -91,6 +89,12 @@ class Layer:
     kind: str
     operators: Tuple[Operator, ...]
     parameters: Tuple[str, ...]
+
+    @property
+    def main(self) -> Optional[Operator]:
+        """The operator that the layer is called after; None for an input or an output."""
+        return next((operator for operator in self.operators if operator.name == self.name),
+                    self.operators[0] if self.operators else None)
 
 
 @dataclass(frozen=True)
@@ -150,77 +154,116 @@ def layer_graph(graph: Mapping[str, Any], space: Mapping[str, Any]) -> LayerGrap
 
 
 class _Grouping:
-    """Goes through the program once. Its results are in the lists and mappings that :meth:`run` makes a graph of."""
+    """Puts the operators together. What :meth:`run` makes a graph of is in the lists and mappings."""
 
     def __init__(self, nodes: Sequence[Mapping[str, Any]], known: Container[str], heads: Sequence[str]) -> None:
         self._nodes = nodes
-        self._known = known
         self._heads = heads
-        self._layers: List[Dict[str, Any]] = []
-        self._makers: Dict[str, int] = {}
-        self._tensors: Dict[str, Tensor] = {}
-        self._edges: Dict[Tuple[int, int, str], None] = {}
-        self._layer_of_origin: Dict[str, int] = {}
+        self._operators = [number for number, node in enumerate(nodes) if node["op"] != _VARIABLE]
+        self._origins = {number: _nearest(nodes[number]["name"], known) or nodes[number]["name"]
+                         for number in self._operators}
+        self._tensors = {name: Tensor(name, tuple(output["shape"]), output["itemsize"], node["role"])
+                         for node in nodes for name, output in zip(_outputs(node), node["outputs"])}
+        self._layers: List[_OpenLayer] = []
+        self._layer_of: Dict[int, int] = {}  # of an operator or input, by its position
 
     def run(self) -> LayerGraph:
-        for node in self._nodes:
-            names = [tensor_name([node], (0, number)) for number in range(len(node["outputs"]))]
-            for name, output in zip(names, node["outputs"]):
-                self._tensors[name] = Tensor(name, tuple(output["shape"]), output["itemsize"], node["role"])
-            if node["op"] != _VARIABLE:
-                self._place(node, tuple(names))
-            elif node["role"] == "input":
-                self._makers[node["name"]] = self._new_layer(node["name"], "input")
-        for number, head in enumerate(self._heads):
-            source = self._makers.get(_nearest(head, self._makers))
-            if source is not None:
-                name = "output" if len(self._heads) == 1 else f"output {number}"
-                self._edges[source, self._new_layer(name, "output"), head] = None
-        layers = tuple(Layer(layer["name"], layer["kind"], tuple(layer["operators"]), tuple(layer["parameters"]))
-                       for layer in self._layers)
-        return LayerGraph(layers, tuple(self._edges), self._tensors, self._makers)
+        for number, node in enumerate(self._nodes):
+            if node["op"] == _VARIABLE and node["role"] == "input":
+                self._layer_of[number] = self._new_layer(node["name"], "input")
+        for members in self._written_out():
+            layer = self._layer_for(members)
+            if layer is None:
+                layer = self._new_layer(self._origins[members[0]], "layer")
+            self._layer_of.update(dict.fromkeys(members, layer))
+        for number in self._operators:  # in the order in which they run
+            self._layers[self._layer_of[number]].add(self._operator(number), self._tensors)
+        return self._graph()
 
-    def _place(self, node: Mapping[str, Any], outputs: Tuple[str, ...]) -> None:
-        inputs = [tensor_name(self._nodes, entry) for entry in node["inputs"]]
-        origin = _nearest(node["name"], self._known) or node["name"]
-        number = self._layer_for(inputs, origin)
-        if number is None:
-            number = self._new_layer(node["name"], "layer")
-        layer = self._layers[number]
-        layer["operators"].append(Operator(node["name"], node["op"], tuple(inputs), outputs, node["rule"], origin))
-        for name in inputs:
-            maker = self._makers.get(name)
-            if self._tensors[name].role in ("parameter", "auxiliary"):
-                if name not in layer["parameters"]:
-                    layer["parameters"].append(name)
-                self._makers.setdefault(name, number)
-            elif maker is not None and maker != number:
-                self._edges[maker, number, name] = None
-        for name in (node["name"], *outputs):
-            self._makers[name] = number
-        self._layer_of_origin.setdefault(origin, number)
+    def _written_out(self) -> List[List[int]]:
+        """The operators, those that one was written out as together, so that each reads from earlier ones."""
+        together: Dict[str, List[int]] = {}
+        for number in self._operators:
+            together.setdefault(self._origins[number], []).append(number)
+        waiting = {origin: {self._origins[source] for number in members for source in self._sources(number)
+                            if source in self._origins} - {origin} for origin, members in together.items()}
+        ready = [(together[origin][-1], origin) for origin, sources in waiting.items() if not sources]
+        heapify(ready)
+        readers: Dict[str, List[str]] = {}
+        for origin, sources in waiting.items():
+            for source in sources:
+                readers.setdefault(source, []).append(origin)
+        order = []
+        while ready:
+            _, origin = heappop(ready)
+            order.append(together[origin])
+            for reader in readers.get(origin, ()):
+                waiting[reader].discard(origin)
+                if not waiting[reader]:
+                    heappush(ready, (together[reader][-1], reader))
+        # Names that only look as if they belonged together could make a cycle: then each stands for itself.
+        return order if len(order) == len(together) else [[number] for number in self._operators]
 
-    def _layer_for(self, inputs: Sequence[str], origin: str) -> Optional[int]:
-        """The layer that an operator belongs to, or None for a new one."""
-        if origin in self._layer_of_origin:  # another part of one that was written out
-            candidate = self._layer_of_origin[origin]
-            sources = {self._makers[name] for name in inputs if self._is_made(name)}
-            return candidate if sources <= {candidate} | self._before(candidate) else None
-        sources = {self._makers[name] for name in inputs if self._is_made(name) or self._tensors[name].role == "input"}
-        has_matrix = any(self._tensors[name].role == "parameter" and len(self._tensors[name].shape) >= _MATRIX_DIMS
-                         for name in inputs)
+    def _layer_for(self, members: Sequence[int]) -> Optional[int]:
+        """The layer that operators belong to, or None for a new one."""
+        sources = {self._layer_of[source] for number in members for source in self._sources(number)
+                   if source in self._layer_of and source not in members}
+        has_matrix = any(self._nodes[source]["role"] == "parameter"
+                         and len(self._nodes[source]["outputs"][0]["shape"]) >= _MATRIX_DIMS
+                         for number in members for source in self._sources(number))
         if has_matrix or len(sources) != 1:
             return None
         source, = sources
-        return source if self._layers[source]["kind"] == "layer" else None
+        return source if self._layers[source].kind == "layer" else None
 
-    def _before(self, layer: int) -> Set[int]:
-        """The layers that a layer reads from: what reads from these too cannot close a cycle."""
-        return {source for source, target, _ in self._edges if target == layer}
+    def _sources(self, number: int) -> List[int]:
+        return [entry[0] for entry in self._nodes[number]["inputs"]]
 
-    def _is_made(self, name: str) -> bool:
-        return self._tensors[name].role == "intermediate"
+    def _operator(self, number: int) -> Operator:
+        node = self._nodes[number]
+        inputs = tuple(tensor_name(self._nodes, entry) for entry in node["inputs"])
+        return Operator(node["name"], node["op"], inputs, tuple(_outputs(node)), node["rule"], self._origins[number])
+
+    def _graph(self) -> LayerGraph:
+        makers: Dict[str, int] = {}
+        for number, layer in self._layer_of.items():
+            makers.update(dict.fromkeys([self._nodes[number]["name"], *_outputs(self._nodes[number])], layer))
+        edges: Dict[Tuple[int, int, str], None] = {}
+        for number in self._operators:
+            for entry in self._nodes[number]["inputs"]:
+                source, target = self._layer_of.get(entry[0]), self._layer_of[number]
+                if source is not None and source != target:
+                    edges[source, target, tensor_name(self._nodes, entry)] = None
+        for number, layer in enumerate(self._layers):
+            for name in layer.parameters:
+                makers.setdefault(name, number)
+        for number, head in enumerate(self._heads):
+            source = makers.get(_nearest(head, makers))
+            if source is not None:
+                name = "output" if len(self._heads) == 1 else f"output {number}"
+                edges[source, self._new_layer(name, "output"), head] = None
+        layers = tuple(Layer(layer.name, layer.kind, tuple(layer.operators), tuple(layer.parameters))
+                       for layer in self._layers)
+        return LayerGraph(layers, tuple(sorted(edges, key=lambda edge: edge[:2])), self._tensors, makers)
 
     def _new_layer(self, name: str, kind: str) -> int:
-        self._layers.append({"name": name, "kind": kind, "operators": [], "parameters": []})
+        self._layers.append(_OpenLayer(name, kind))
         return len(self._layers) - 1
+
+
+class _OpenLayer:
+    """A layer that is being filled."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name, self.kind = name, kind
+        self.operators: List[Operator] = []
+        self.parameters: Dict[str, None] = {}
+
+    def add(self, operator: Operator, tensors: Mapping[str, Tensor]) -> None:
+        self.operators.append(operator)
+        self.parameters.update({name: None for name in operator.inputs
+                                if tensors[name].role in ("parameter", "auxiliary")})
+
+
+def _outputs(node: Mapping[str, Any]) -> List[str]:
+    return [tensor_name([node], (0, number)) for number in range(len(node["outputs"]))]

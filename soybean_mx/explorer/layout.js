@@ -3,6 +3,8 @@
 
 const POINTS_PER_INCH = 72;
 const GUTTER = 44;  // between columns, where edges from one to the next run
+// How many layers' results may go on from one column to the next: more only where the graph is too small otherwise.
+const CROSSING = [1, 3, 10], CLEAR = 0.25;
 const APART = 34;   // about what Graphviz leaves between ranks and between boxes
 
 // Gives each layer a `place` (its centre), each edge a `path` and, if it ever moves bytes, a `label` (a point).
@@ -26,13 +28,16 @@ function layOut(viz, layers, edges, boxOf, space) {
 // The column of each layer: divided so that all of the graph is drawn largest.
 function columns(layers, edges, boxOf, space) {
   const ranks = ranksOf(layers, edges);
-  const places = breaks(layers, edges);
   let best = null;
-  for (let longest = Math.max(...ranks) + 1; longest > 0; longest--) {
-    const columnOf = divided(layers, ranks, places, longest);
-    const [width, height] = estimate(layers, ranks, columnOf, boxOf);
-    const scale = Math.min(space[0] / width, space[1] / height, 1);
-    if (!best || scale > best.scale * 1.05) best = { scale, columnOf };
+  for (const most of CROSSING) {
+    const places = breaks(layers, edges, most);
+    for (let longest = Math.max(...ranks) + 1; longest > 0; longest--) {
+      const columnOf = divided(layers, ranks, places, longest);
+      const [width, height] = estimate(layers, ranks, columnOf, boxOf);
+      const scale = Math.min(space[0] / width, space[1] / height, 1);
+      if (!best || scale > best.scale * 1.05) best = { scale, columnOf };
+    }
+    if (best.scale > CLEAR) break;
   }
   return best.columnOf;
 }
@@ -46,11 +51,11 @@ function ranksOf(layers, edges) {
   return ranks;
 }
 
-// The layers before which a column may end: where all edges from before to behind come from one layer.
-function breaks(layers, edges) {
+// The layers before which a column may end: where all edges from before to behind come from so many layers.
+function breaks(layers, edges, most) {
   const ends = layers.map((layer) => layer.number);
   for (const edge of edges) ends[edge.source] = Math.max(ends[edge.source], edge.target);
-  return layers.filter((layer) => layer.number > 0 && layers.slice(0, layer.number).filter((before) => ends[before.number] >= layer.number).length === 1);
+  return layers.filter((layer) => layer.number > 0 && layers.slice(0, layer.number).filter((before) => ends[before.number] >= layer.number).length <= most);
 }
 
 // Columns of up to so many ranks, as far as they may end there.
@@ -111,8 +116,9 @@ function turn(edge, layers, boxOf, columnOf) {
   const source = layers[edge.source];
   const [first, last] = [columnOf[edge.source], columnOf[edge.target]];
   const bottom = (layer) => layer.place[1] + boxOf(layer)[1] / 2;
-  const low = d3.max(layers.filter((layer) => columnOf[layer.number] >= first && columnOf[layer.number] < last), bottom) + APART / 2;
-  const beside = d3.min(layers.filter((layer) => columnOf[layer.number] === last), (layer) => layer.place[0] - boxOf(layer)[0] / 2) - GUTTER / 2;
+  const low = d3.max(layers.filter((layer) => columnOf[layer.number] >= first && columnOf[layer.number] < last), bottom) + APART / 2 + ((edge.source % 7) - 3) * 2;
+  const shift = ((edge.source % 7) - 3) * 4;  // so that the lines of several layers are told apart
+  const beside = d3.min(layers.filter((layer) => columnOf[layer.number] === last), (layer) => layer.place[0] - boxOf(layer)[0] / 2) - GUTTER / 2 + shift;
   const [x, y] = source.place;
   const [to, end] = edge.begin;
   const round = 8, high = end - round;

@@ -5,10 +5,10 @@ const graph = new GraphView(byId("graph"));
 
 function describe() {
   const { model, batch_size, input_shapes, dtype, topology } = data.model;
-  document.querySelector("#about h1").textContent = `${model} on ${devices} devices`;
+  document.querySelector("#about h1").textContent = `${model} on ${countText(devices, "device")}`;
   const shapes = Object.entries(input_shapes).map(([name, shape]) => `${name} ${shapeText(shape)}`).join(", ");
   const where = topology ? `, ${topology.name}` : "";
-  document.querySelector("#about p").textContent = `${shapes}, ${dtype}, batch ${batch_size}${where}; cuts ${cuts.join(" × ") || "none"}; ${layers.length} layers of ${operators.length} operators`;
+  document.querySelector("#about p").textContent = `${shapes}, ${dtype}, batch ${batch_size}${where}; cuts ${cuts.join(" × ") || "none"}; ${countText(layers.length, "layer")}, ${countText(operators.length, "operator")}`;
 }
 
 function stepStrategy(by) {

@@ -44,8 +44,9 @@ def page(data: Mapping[str, Any]) -> str:
         When the package was built without the libraries.
     """
     check_libraries()
+    devices = data["model"]["devices"]
     parts = {
-        "title": _escaped(f"{data['model']['model']} on {data['model']['devices']} devices"),
+        "title": _escaped(f"{data['model']['model']} on {devices} device{'' if devices == 1 else 's'}"),
         "style": _read("page.css"),
         # `<` as an escape: no name in it can end the element that it stands in.
         "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),

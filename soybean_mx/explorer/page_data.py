@@ -68,6 +68,7 @@ def page_data(header: Mapping[str, Any], layers: LayerGraph, strategies: Sequenc
         "operators": listed, "rules": rules.values,
         "layers": [{"name": layer.name, "label": label, "kind": layer.kind,
                     "operators": [position[operator.name] for operator in layer.operators],
+                    "main": -1 if layer.main is None else position[layer.main.name],
                     "parameters": [numbers[name] for name in layer.parameters],
                     "weight": _weight(layer, layers, numbers), "output": _output(number, layers, numbers)}
                    for number, (layer, label) in enumerate(zip(layers.layers, labels))],

@@ -11,7 +11,7 @@ class StrategiesView {
     const stepped = planned.some((strategy) => strategy.step);
     const timed = planned.some((strategy) => strategy.summary.predicted_seconds !== null);
     const heads = ["strategy", "bytes moved", "ratio", ...(stepped ? ["step"] : []), ...(timed && !stepped ? ["predicted"] : []), "peak memory"];
-    const table = this.place.append("table").attr("role", "radiogroup").attr("aria-labelledby", "strategies-title");
+    const table = this.place.append("div").attr("role", "radiogroup").attr("aria-labelledby", "strategies-title").append("table");
     table.append("tr").selectAll("th").data(heads).join("th").attr("scope", "col").attr("class", (head) => (head === "strategy" ? null : "number"))
       .attr("title", (head) => ({ step: "of the modelled step in the time line, its computation included", ratio: "to the plan that moves least",
         predicted: "by the search: computation and communication one after the other", "bytes moved": "in a step, by all devices together" }[head] ?? null))
@@ -143,10 +143,11 @@ class LayerView {
     this.place.selectAll("*").remove();
     const layer = state.layer;
     if (!layer) return;
+    if (changed.includes("layer")) say(`${graph.words(layer)}: shown beside the graph`);
     const head = this.place.append("header");
     head.append("h2").text(layer.label);
     head.append("button").attr("type", "button").attr("aria-label", "Close the layer").text("×").on("click", () => close());
-    const first = layer.operators[0];
+    const first = layer.main;
     if (first) {
       const cut = cutOf(first);
       definitions(this.place, [["operator", `${first.name}, ${first.operator}`], ["cut", cut ? counted(cuts, cut) : "-"]]);

@@ -7,7 +7,8 @@ for (const strategy of data.strategies) strategy.step = data.steps[strategy.step
 const planned = data.strategies.filter((strategy) => strategy.error === null);
 const tensors = data.tensors.map(([name, shape, itemsize, role]) => ({ name, shape, itemsize, role, bytes: shape.reduce((n, extent) => n * extent, itemsize) }));
 const operators = data.operators.map(([name, operator, inputs, outputs, rule]) => ({ name, operator, inputs, outputs, rule: data.rules[rule] }));
-const layers = data.layers.map((layer, number) => ({ ...layer, number, operators: layer.operators.map((position) => ({ ...operators[position], position })) }));
+const layers = data.layers.map((layer, number) => ({ ...layer, number, operators: layer.operators.map((position) => ({ ...operators[position], position })),
+  main: layer.main < 0 ? null : { ...operators[layer.main], position: layer.main } }));
 
 // The conversions of a strategy by where they are drawn: on an edge, or within a layer.
 const moves = new Map(planned.map((strategy) => [strategy.name, movesOf(strategy)]));

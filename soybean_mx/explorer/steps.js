@@ -12,7 +12,7 @@ class StepsView {
     const legend = line.append("span").attr("class", "legend").selectAll("span").data(["forward", "backward", "sum", "copy"]).join("span");
     legend.append("i").style("background", (kind) => KIND_COLORS[kind]);
     legend.append("span").text((kind) => ({ sum: "sum of gradients", copy: "copy (by sender)" }[kind] ?? kind));
-    this.row = devices <= 8 ? 15 : devices <= 16 ? 12 : 7;
+    this.row = Math.max(3, Math.min(15, Math.floor(200 / devices)));
     this.height = devices * this.row + AXIS;
     this.reference = planned.find((strategy) => strategy.name === "data" && strategy.step);
     this.canvas = this.place.append("canvas").attr("tabindex", 0).attr("role", "img").style("height", `${this.height}px`);
@@ -105,7 +105,7 @@ class StepsView {
     context.fillStyle = text;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (let device = 0; device < devices; device += this.row < 9 ? 8 : 1) context.fillText(String(device), LEFT - 6, (device + 0.5) * this.row);
+    for (let device = 0; device < devices; device += this.row < 5 ? 8 : this.row < 9 ? 4 : 1) context.fillText(String(device), LEFT - 6, (device + 0.5) * this.row);
     context.textBaseline = "alphabetic";
   }
 

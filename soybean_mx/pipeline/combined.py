@@ -160,6 +160,21 @@ def for_block(net: Any, shapes: Sequence[Sequence[int]], topology: Topology, dty
     list of Combination
         For ``PipelineTrainer(net, ..., stages=[stage.operators for stage in item.stages], tiled_over=item.group)``.
     """
+    parts = options.get("microbatches", 1)
+    return compare(block_graph(net, shapes, dtype), topology,
+                   microbatch_graph=block_graph(net, shapes, dtype, parts) if parts > 1 else None, **options)
+
+
+def block_graph(net: Any, shapes: Sequence[Sequence[int]], dtype: str = "float32", parts: int = 1) -> Dict[str, Any]:
+    """The graph of a Gluon network (docs/interface.md), for a batch or for one of so many parts of it.
+
+    Parameters
+    ----------
+    net, shapes, dtype
+        As of :func:`for_block`.
+    parts : int
+        How many microbatches a batch is cut into.
+    """
     import mxnet as mx  # what a profile's stages do without
 
     from soybean_mx.graph import describe
@@ -172,13 +187,8 @@ def for_block(net: Any, shapes: Sequence[Sequence[int]], topology: Topology, dty
     used = [name for name in symbol.list_inputs() if name not in names]
     parameters = {name: (held[name].shape, held[name].dtype) for name in used}
     trained = {name for name in used if held[name].grad_req != "null"}
-
-    def graph(parts: int) -> Dict[str, Any]:
-        inputs = {name: ((-(-shape[0] // parts), *shape[1:]), dtype) for name, shape in zip(names, shapes)}
-        return describe(symbol, inputs, parameters, trained, True)
-
-    parts = options.get("microbatches", 1)
-    return compare(graph(1), topology, microbatch_graph=graph(parts) if parts > 1 else None, **options)
+    inputs = {name: ((-(-shape[0] // parts), *shape[1:]), dtype) for name, shape in zip(names, shapes)}
+    return describe(symbol, inputs, parameters, trained, True)
 
 
 def stage_graphs(graph: Mapping[str, Any], stages: Sequence[Sequence[str]]) -> List[Dict[str, Any]]:

@@ -113,7 +113,7 @@ def measure(graph: Mapping[str, Any], input_shapes: Mapping[str, Sequence[int]],
     for done, (key, operator) in enumerate(wanted.items()):
         if progress is not None:
             progress(done, len(wanted))
-        times[key] = time_operator(operator, repeats, [context or mx.cpu()], counts)
+        times[key] = _time(operator, repeats, context or mx.cpu(), counts)
     if progress is not None:
         progress(len(wanted), len(wanted))
     layers, edges = [], []
@@ -267,52 +267,37 @@ def operators_of(graph: Mapping[str, Any], types: Mapping[str, Any]) -> Dict[str
     return {nodes[index]["name"]: operator for index, operator in found.items()}
 
 
-def time_operator(operator: Operator, repeats: int, contexts: Sequence[mx.Context],
-                  counts: Callable[[Sequence[float]], float]) -> Measurement:
-    """Time an operator on its own.
-
-    Parameters
-    ----------
-    operator : Operator
-        The operator.
-    repeats : int
-        How often each pass is timed after a first run that is not.
-    contexts : sequence of mxnet.Context
-        Where: on all of them at once, until the last is done.
-    counts : callable
-        Which of the times counts.
-
-    Raises
-    ------
-    ProfileError
-        When it cannot be run on its own.
-    """
+def _time(operator: Operator, repeats: int, context: mx.Context,
+          counts: Callable[[Sequence[float]], float]) -> Measurement:
     try:
-        bound = [_bound(operator, any(operator.gradients), context) for context in contexts]
-        trained = any(heads for _, heads in bound)
+        executor, heads = bind_alone(operator, any(operator.gradients), context)
         forward, backward = [], []
         for _ in range(repeats + 1):  # the first run allocates, and chooses oneDNN's layouts
             start = time.perf_counter()
-            for output in [output for executor, _ in bound for output in executor.forward(is_train=True)]:
+            for output in executor.forward(is_train=True):
                 output.wait_to_read()
             between = time.perf_counter()
-            if trained:
-                for executor, heads in bound:
-                    executor.backward(heads)
-                for gradient in [gradient for executor, _ in bound for gradient in executor.grad_arrays]:
+            if heads:
+                executor.backward(heads)
+                for gradient in executor.grad_arrays:
                     if gradient is not None:
                         gradient.wait_to_read()
             forward.append(between - start)
             backward.append(time.perf_counter() - between)
     except mx.MXNetError as error:
-        said = [line.strip() for line in str(error).splitlines()]
-        reason = next((line for line in reversed(said) if line), type(error).__name__)
-        raise ProfileError(f"The operator {operator.node['name']} ({operator.node['op']}) cannot be run on its own "
-                           f"({reason}): profile a model without it.") from None
-    return Measurement(counts(forward[1:]), counts(backward[1:]) if trained else 0.0)
+        raise refusal(operator, error) from None
+    return Measurement(counts(forward[1:]), counts(backward[1:]) if heads else 0.0)
 
 
-def _bound(operator: Operator, training: bool, context: mx.Context):
+def refusal(operator: Operator, error: Exception) -> ProfileError:
+    """Why an operator cannot be run on its own."""
+    said = [line.strip() for line in str(error).splitlines()]
+    reason = next((line for line in reversed(said) if line), type(error).__name__)
+    return ProfileError(f"The operator {operator.node['name']} ({operator.node['op']}) cannot be run on its own "
+                        f"({reason}): profile a model without it.")
+
+
+def bind_alone(operator: Operator, training: bool, context: mx.Context):
     """An executor of the operator alone, and the gradients of its outputs (none where it has no backward pass)."""
     symbol = _alone(operator)
     names = [f"in{number}" for number in range(len(operator.shapes))]

@@ -8,6 +8,7 @@ import re
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from soybean_mx import progress
 from soybean_mx import topology as topologies
 from soybean_mx.pipeline import profile as profiles
 from soybean_mx.pipeline.profile import Profile, ProfileError
@@ -74,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         levels = device_levels(arguments.devices, arguments.bandwidth, topology)
         options = _options(arguments, levels)
         profile = profiles.load(arguments.profile)
-        report = plan(profile, options)
+        with progress.waiting(f"planning {arguments.profile}"):
+            report = plan(profile, options)
     except (ArgumentError, TopologyError, ProfileError) as error:
         return _failed(arguments, error, 2)
     except PlanError as error:
@@ -118,7 +120,8 @@ def _compare(arguments: argparse.Namespace, topology: Optional[Topology]) -> int
     part = _loaded(arguments, batch // microbatches) if microbatches > 1 else None
     states = OPTIMIZER_STATES.get(arguments.optimizer, arguments.optimizer_states) or 0
     try:
-        found = combined.compare(loaded.graph, topology, schedule, microbatches, part and part.graph, states)
+        with progress.waiting(f"planning {arguments.profile}"):
+            found = combined.compare(loaded.graph, topology, schedule, microbatches, part and part.graph, states)
     except combined.CombinationError as error:
         raise ArgumentError(str(error)) from None
     header = {"model": arguments.profile, "batch_size": batch, "topology": topology.name,

@@ -62,7 +62,7 @@ What the evaluation of SoyBean (arXiv 1805.04170) shows, by this planner. This p
 - **Estimated**: steps on 8 devices of AWS's p2.8xlarge, as in the paper: no such machine was used. A device is a GK210
   at its nominal {_flops()}, links are of 10 GB/s and direction for each device (`soybean-mx topology p2.8xlarge`); the
   step of each plan, without the optimizer's updates, is played with its copies beside its computation
-  ([simulation.md](../simulation.md)). Real devices do not reach their nominal figures, so that shares and ratios count
+  ([design.md](../design.md#order)). Real devices do not reach their nominal figures, so that shares and ratios count
   here, and not seconds.
 - **Counted**: bytes, by the paper's formulas and on this planner's plans.
 - **Measured on this machine**: Table 1 only.

@@ -114,8 +114,15 @@ def write(path: str, *processes: TraceEvents) -> None:
     write_text(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
 
 
-def read(path: str) -> TraceEvents:
-    """The events of a trace file.
+def read(path: str, first_process: int = 2) -> TraceEvents:
+    """The events of a trace file, to be written beside others.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    first_process : int
+        From where its processes are numbered.
 
     Raises
     ------
@@ -131,7 +138,8 @@ def read(path: str) -> TraceEvents:
     events = value.get("traceEvents") if isinstance(value, dict) else None
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise TraceError(f"The trace {path!r} is no chrome trace: give a file that `soybean-mx run --trace` wrote.")
-    return events
+    numbers: Dict[Any, int] = {}
+    return [{**event, "pid": numbers.setdefault(event.get("pid"), first_process + len(numbers))} for event in events]
 
 
 def read_profile(trace: Mapping[str, Any]) -> List[Ran]:

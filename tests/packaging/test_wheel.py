@@ -64,16 +64,19 @@ def test_the_source_distribution_holds_no_build_products(sdist):
     with tarfile.open(str(sdist)) as archive:
         names = [name.split("/", 1)[1] for name in archive.getnames() if "/" in name]
     assert {"LICENSE", "README.md", "CMakeLists.txt", "Makefile", "csrc/exports.map", "soybean_mx.pth"} <= set(names)
-    assert not [name for name in names if name.startswith("build") or name.endswith((".so", ".pyc"))]
+    assert not [name for name in names if name.startswith("build") or name.endswith((".so", ".pyc", "/libraries.js"))]
 
 
 def test_the_wheel_is_for_any_python_and_has_the_hook_at_its_root(wheel):
     assert "-py3-none-linux_" in wheel.name
     with zipfile.ZipFile(str(wheel)) as archive:
         names = archive.namelist()
-    assert {"soybean_mx.pth", "soybean_mx/libsoybean_mx.so", "soybean_mx/libsoybean_mx_copies.so",
-            "soybean_mx/startup.py", "soybean_mx/operator_calls.json", "soybean_mx/pipeline/profiles/vgg16.graph.txt",
-            "soybean_mx/pipeline/profiles/README.md"} <= set(names)
+    page = {f"soybean_mx/explorer/{path.name}" for path in (ROOT / "soybean_mx" / "explorer").iterdir()
+            if path.suffix in (".js", ".css", ".html")}  # with libraries.js, where npm is there
+    assert page | {"soybean_mx.pth", "soybean_mx/libsoybean_mx.so", "soybean_mx/libsoybean_mx_copies.so",
+                   "soybean_mx/startup.py", "soybean_mx/operator_calls.json",
+                   "soybean_mx/pipeline/profiles/vgg16.graph.txt",
+                   "soybean_mx/pipeline/profiles/README.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "csrc", "scripts"))]
 
 

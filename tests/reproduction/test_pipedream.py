@@ -6,7 +6,7 @@ import json
 import pytest
 
 from soybean_mx import cli
-from soybean_mx.reproduction import pages, pipedream
+from soybean_mx.reproduction import figures, pages, pipedream
 from tests.child import ROOT
 
 FOLDER = ROOT / "docs" / "reproduction"
@@ -72,3 +72,12 @@ def test_the_command(tmp_path, capsys, report):
         assert 0 < (tmp_path / name).stat().st_size < 100_000
     drawn = (tmp_path / "pipedream_claims.svg").read_text()
     assert "speedup over data parallelism (times)" in drawn and "5.28" in drawn
+
+
+def test_plots_are_the_same_each_time(report):
+    assert figures.pipedream(report) == figures.pipedream(report)
+
+
+def test_quick_is_soybean_s(tmp_path, capsys):
+    assert cli.main(["reproduce", "pipedream", "--quick", "-o", str(tmp_path / "out")]) == 2
+    assert "--quick was given for pipedream" in capsys.readouterr().err and not (tmp_path / "out").exists()

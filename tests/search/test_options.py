@@ -43,7 +43,7 @@ def choices(plan: Dict[str, Any], operator: str) -> List[str]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_memory_of_variables_is_that_of_the_lowered_tiles(name, devices):
     graph = PROGRAMS[name]
-    plan = core.plan(graph, {"devices": devices, "optimizer_states": 2})
+    plan = core.plan(graph, {"devices": devices, "optimizer_states": 2, "memory_by_device": True})
     held: Dict[str, List[int]] = {role: [0] * devices for role in ("parameter", "input")}
     for tile in core.lower(graph, plan)["variables"]:
         size = 4
@@ -54,6 +54,20 @@ def test_memory_of_variables_is_that_of_the_lowered_tiles(name, devices):
     assert memory["parameters"] == max(held["parameter"]) and memory["inputs"] == max(held["input"])
     assert memory["gradients"] == memory["parameters"] and memory["optimizer"] == 2 * memory["parameters"]
     assert memory["peak"] == sum(size for part, size in memory.items() if part != "peak")
+    by_device = plan["memory_by_device"]
+    assert by_device[0] == memory and max(item["peak"] for item in by_device) == memory["peak"]
+    assert [item["parameters"] for item in by_device] == held["parameter"]
+    assert [item["inputs"] for item in by_device] == held["input"]
+
+
+def test_memory_by_device_knows_what_one_device_holds_alone():
+    """A product of 8 x 4 by 4 x 6 that the first device computes alone; the result is split by rows for the user."""
+    writer = ProgramWriter()
+    graph = writer.graph(writer.dense(writer.input("data", 8, 4), "fc", 6, 4))
+    plan = core.plan(graph, {"devices": 2, "pins": {"fc": "owner", "fc_weight": "owner"}, "memory_by_device": True})
+    first, second = plan["memory_by_device"]
+    assert first["parameters"] == first["gradients"] == 4 * 4 * 6 and second["parameters"] == 0
+    assert "memory_by_device" not in core.plan(graph, {"devices": 2})
 
 
 @pytest.mark.parametrize("devices", (4, 8))
