@@ -174,8 +174,8 @@ def markdown(operators: Sequence[Operator]) -> str:
             lines.append(f"| `{operator.name}` | {' '.join(map(_code, operator.aliases))} | {_cut_text(operator)} | "
                          f"{'once' if operator.draws else ''} | {_code(_call_text(operator))} |\n")
     lines.append("\n## Operators that are not cut\n\nThose with a rule are computed by each device that needs the "
-                 "result, the others by the first device. Operators of your own, `Custom` ones among them, are cut by the "
-                 "rules\nthat you register ([how_to.md](how_to.md#give-an-operator-of-your-own-a-rule)).\n\n"
+                 "result, the others by the first device. Operators of your own, `Custom` ones among them, are cut by "
+                 "the rules\nthat you register ([how_to.md](how_to.md#give-an-operator-of-your-own-a-rule)).\n\n"
                  "| reason | in a trained block | with a rule | without |\n|---|---|---|---|\n")
     for reason in Reason:
         names = [[_code(operator.name) for operator in operators if operator.reason is reason and
