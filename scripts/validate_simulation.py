@@ -2,9 +2,10 @@
 
 In one process for each network and number of contexts: the links and the speed of the contexts are measured; then, in
 every round, each distinct operator, on all contexts at once, and steps of each plan in turn, so that a change of the
-machine's speed meets all. Medians count. Steps are forward and backward passes, without updates. Bytes are those of the
-copies that MXNet's executor makes, seen one by one, and memory is that of the arrays that it writes. A pipeline has as
-many stages as there are contexts, and its steps, in steady state, have losses and updates as well.
+machine's speed meets all. Means of operators count, as a machine with other work interrupts few of them, each for long,
+and a step meets all of that; and medians of steps. Steps are forward and backward passes, without updates. Bytes are
+those of the copies that MXNet's executor makes, seen one by one, and memory is that of the arrays that it writes. A
+pipeline has as many stages as there are contexts, and its steps, in steady state, have losses and updates as well.
 """
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def measure(arguments: argparse.Namespace) -> List[Dict[str, Any]]:
     stages = stage_steps(pipeline.graph, pipeline.stages, topology) if pipeline is not None else []
     operators = []
     for _ in range(arguments.rounds):
-        operators.append(measure_times([*steps.values(), *stages], devices, arguments.repeats))
+        operators.append(measure_times([*steps.values(), *stages], devices, arguments.repeats,
+                                       counts=statistics.mean))
         if pipeline is not None:
             times.setdefault(PIPELINE, []).extend(_pipelined(pipeline.step, arguments.steps))
         for strategy, net in nets.items():
@@ -65,9 +67,9 @@ def measure(arguments: argparse.Namespace) -> List[Dict[str, Any]]:
                 start = time.perf_counter()
                 _train(net, data)
                 times[strategy].append(time.perf_counter() - start)
-    found = {key: OperatorSeconds(*map(statistics.median, zip(*(one.operators[key] for one in operators))))
+    found = {key: OperatorSeconds(*map(statistics.mean, zip(*(one.operators[key] for one in operators))))
              for key in operators[0].operators}
-    every = MeasuredTimes(found, statistics.median(one.memory_bandwidth for one in operators), operators[0].source)
+    every = MeasuredTimes(found, statistics.mean(one.memory_bandwidth for one in operators), operators[0].source)
     rows = []
     for strategy, net in nets.items():
         predicted = simulate_step(steps[strategy], topology, every)

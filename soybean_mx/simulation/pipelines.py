@@ -30,8 +30,9 @@ from soybean_mx.pipeline.schedule import (
 from soybean_mx.simulation import memory_use
 from soybean_mx.simulation.engine import Played, play
 from soybean_mx.simulation.links import Network
+from soybean_mx.simulation.operator_times import Roofline
 from soybean_mx.simulation.simulator import LinkUse, Simulation, simulate_step, simulation_of
-from soybean_mx.simulation.steps import COPY, Step, Task, step_of
+from soybean_mx.simulation.steps import COPY, Step, Task, step_of, with_updates
 from soybean_mx.topology import Topology
 
 # Interleaved schedules have several stages on a device, which the planner does not make.
@@ -207,13 +208,22 @@ def tiled_stages(graph: Mapping[str, Any], stages: Sequence[combined.CombinedSta
         weights = [sum(tile.size for tile in step.tiles if tile.role == "parameter" and tile.device == first + device)
                    for device in range(group)]
         blocks = memory_use.block_bytes(step)[first:first + group]
-        traffic = (3 + 2 * optimizer_states) * max(weights)
         result.append(StageWork(
             f"{names[number][0]} .. {names[number][-1]}", forward, found.seconds - forward,
-            traffic / topology.device.memory_bandwidth, sent, tuple(weights),
+            _update_seconds(step, topology, times, optimizer_states), sent, tuple(weights),
             tuple(one - other for one, other in zip(held, fed)), tuple(a + b for a, b in zip(blocks, fed)), 1,
             found.link_bytes))
     return result
+
+
+def _update_seconds(step: Step, topology: Topology, times: Optional[Any], optimizer_states: int) -> float:
+    """What the updates of a stage take on the device that has most of them to do."""
+    updated = with_updates(step, optimizer_states)
+    seconds = [0.0] * topology.devices
+    for task, duration in zip(updated.tasks, (times or Roofline(topology.device)).durations(updated)):
+        if task.kind == UPDATE:
+            seconds[task.device] += duration
+    return max(seconds)
 
 
 def stage_steps(graph: Mapping[str, Any], stages: Sequence[combined.CombinedStage], topology: Topology) -> List[Step]:
