@@ -1,12 +1,15 @@
 #include "c_api.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "lower/local_fills.h"
 #include "lower/lower.h"
@@ -18,6 +21,12 @@
 namespace {
 
 thread_local std::string last_error;
+
+struct Stamp {
+  std::atomic<int64_t> time{0};
+  std::atomic<int64_t> holders{1};
+};
+using Guard = std::vector<void*>;
 
 // Runs `body` and hands its text out; every exception becomes a message.
 int guarded(char** out, const std::function<std::string()>& body) {
@@ -111,7 +120,7 @@ bool local_conversions(const soybean::Json& options) {
 
 }  // namespace
 
-int SoybeanVersion(void) { return 1; }
+int SoybeanVersion(void) { return 2; }
 
 const char* SoybeanLastError(void) { return last_error.c_str(); }
 
@@ -191,19 +200,53 @@ int SoybeanRules(const char* graph, char** out) {
   });
 }
 
-void SoybeanRequireStamps(void* /*run_context*/, void* slots) {
-  const int64_t* given = static_cast<const int64_t*>(slots);
-  for (int64_t i = 1; i <= given[0]; ++i) {
-    if (*reinterpret_cast<const int64_t*>(given[i]) == 0) {
+void* SoybeanNewStamp(void) { return new (std::nothrow) Stamp; }
+
+void* SoybeanHoldStamp(void* stamp) {
+  static_cast<Stamp*>(stamp)->holders.fetch_add(1, std::memory_order_relaxed);
+  return stamp;
+}
+
+void SoybeanReleaseStamp(void* stamp) {
+  Stamp* const given = static_cast<Stamp*>(stamp);
+  if (given->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) delete given;
+}
+
+int64_t SoybeanStampedAt(void* stamp) {
+  return static_cast<Stamp*>(stamp)->time.load(std::memory_order_acquire);
+}
+
+void SoybeanStamp(void* /*run_context*/, void* stamp) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const int64_t time = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  static_cast<Stamp*>(stamp)->time.store(time, std::memory_order_release);
+}
+
+void* SoybeanNewGuard(void* const* stamps, int64_t count) {
+  Guard* const guard = new (std::nothrow) Guard;
+  if (guard == nullptr) return nullptr;
+  try {
+    guard->assign(stamps, stamps + count);
+  } catch (const std::exception&) {
+    delete guard;
+    return nullptr;
+  }
+  for (void* stamp : *guard) SoybeanHoldStamp(stamp);
+  return guard;
+}
+
+void SoybeanReleaseGuard(void* guard) {
+  Guard* const given = static_cast<Guard*>(guard);
+  for (void* stamp : *given) SoybeanReleaseStamp(stamp);
+  delete given;
+}
+
+void SoybeanRequireStamps(void* /*run_context*/, void* guard) {
+  for (void* stamp : *static_cast<const Guard*>(guard)) {
+    if (SoybeanStampedAt(stamp) == 0) {
       throw std::runtime_error("An operation that this one depends on has failed.");
     }
   }
-}
-
-void SoybeanStampTime(void* /*run_context*/, void* slot) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  *static_cast<int64_t*>(slot) =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 int SoybeanStages(const char* profile, const char* options, char** out) {

@@ -8,6 +8,8 @@
 #ifndef SOYBEAN_C_API_H_
 #define SOYBEAN_C_API_H_
 
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -34,13 +36,23 @@ SOYBEAN_API int SoybeanSpace(const char* graph, const char* options, char** out)
 /* The rules of all operators of a graph, for tests and for reports. */
 SOYBEAN_API int SoybeanRules(const char* graph, char** out);
 
-/* An operation for MXNet's engine (an EngineSyncFunc): writes the time at which it runs, in nanoseconds
- * of a clock that only goes forward, to the int64_t at `slot`. */
-SOYBEAN_API void SoybeanStampTime(void* run_context, void* slot);
+/* Stamps, which say whether and when operations of MXNet's engine have run. Everyone who knows one holds it: the
+ * caller, each queued operation, each guard; it is freed when the last lets go, so that what is queued may outlive
+ * the program that queued it. */
+SOYBEAN_API void* SoybeanNewStamp(void); /* held by the caller */
+SOYBEAN_API void* SoybeanHoldStamp(void* stamp); /* once more; returns it */
+SOYBEAN_API void SoybeanReleaseStamp(void* stamp); /* also an EngineFuncParamDeleter */
+/* When it was stamped, in nanoseconds of a clock that only goes forward; 0: not yet. */
+SOYBEAN_API int64_t SoybeanStampedAt(void* stamp);
+/* An operation for the engine (an EngineSyncFunc): stamps. */
+SOYBEAN_API void SoybeanStamp(void* run_context, void* stamp);
 
-/* Another one: `slots` is an int64_t count and so many addresses of such slots. Throws a std::exception
- * where one is 0, which the engine takes as the error of the operation: what it writes is not computed. */
-SOYBEAN_API void SoybeanRequireStamps(void* run_context, void* slots);
+/* A guard of some stamps, which it holds, for one operation. */
+SOYBEAN_API void* SoybeanNewGuard(void* const* stamps, int64_t count);
+SOYBEAN_API void SoybeanReleaseGuard(void* guard);
+/* Another operation: throws a std::exception where one of them is not stamped, which the engine takes as the error of
+ * the operation: what it writes is not computed. */
+SOYBEAN_API void SoybeanRequireStamps(void* run_context, void* guard);
 
 /* The stages of a pipeline for a profile of layers. */
 SOYBEAN_API int SoybeanStages(const char* profile, const char* options, char** out);

@@ -9,9 +9,9 @@ import ctypes
 import functools
 import json
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
-_VERSION = 1
+_VERSION = 2
 
 
 class PlanError(ValueError):
@@ -37,6 +37,10 @@ def _library() -> ctypes.CDLL:
     if library.SoybeanVersion() != _VERSION:
         raise ImportError(f"{path} has interface version {library.SoybeanVersion()}, but this "
                           f"package needs {_VERSION}: build it again with `make build`.")
+    library.SoybeanNewStamp.restype = library.SoybeanHoldStamp.restype = ctypes.c_void_p
+    library.SoybeanStampedAt.restype = ctypes.c_int64
+    library.SoybeanNewGuard.restype = ctypes.c_void_p
+    library.SoybeanNewGuard.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int64]
     return library
 
 
@@ -115,28 +119,64 @@ def rules(graph: Dict[str, Any]) -> Dict[str, Any]:
     return _call(_library().SoybeanRules, graph)
 
 
-def time_stamp() -> ctypes.c_void_p:
-    """The function that :class:`soybean_mx.engine_order.Order` runs to write the time.
+class Operation(NamedTuple):
+    """What MXNet's engine runs, once: C functions and a pointer. The engine hands the pointer to ``deleter`` when it is
+    done with it, whatever became of the operation."""
 
-    Returns
-    -------
-    ctypes.c_void_p
-        A C function whose second argument points to an int64: there it writes nanoseconds of a clock that only goes
-        forward.
+    function: ctypes.c_void_p
+    argument: Optional[ctypes.c_void_p]
+    deleter: Optional[ctypes.c_void_p]
+
+
+class Stamp:
+    """Says whether, and when, something has been done that was queued in MXNet's engine.
+
+    Operations that are queued hold it too, so that it may be dropped before they have run.
     """
-    return ctypes.cast(_library().SoybeanStampTime, ctypes.c_void_p)
+
+    def __init__(self) -> None:
+        self._library = _library()
+        self._handle = ctypes.c_void_p(self._library.SoybeanNewStamp())
+        if not self._handle:
+            raise MemoryError("there is no memory for a stamp")
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.SoybeanReleaseStamp(self._handle)
+
+    @property
+    def nanoseconds(self) -> int:
+        """The time of the last operation that stamped it, by a clock that only goes forward; 0 if none has."""
+        return self._library.SoybeanStampedAt(self._handle)
+
+    def stamp(self) -> None:
+        """Stamp it now."""
+        self._library.SoybeanStamp(None, self._handle)
+
+    def operation(self) -> Operation:
+        """An operation that stamps it; to be queued."""
+        held = ctypes.c_void_p(self._library.SoybeanHoldStamp(self._handle))
+        return Operation(_pointer(self._library.SoybeanStamp), held, _pointer(self._library.SoybeanReleaseStamp))
 
 
-def stamp_check() -> ctypes.c_void_p:
-    """The function that :class:`soybean_mx.engine_order.Order` runs to fail where something else has not been done.
+def guard(stamps: Sequence[Stamp]) -> Operation:
+    """An operation that fails where something has not been done; to be queued.
 
-    Returns
-    -------
-    ctypes.c_void_p
-        A C function whose second argument points to int64s: a number, and so many addresses where
-        :func:`time_stamp` should have written.
+    Parameters
+    ----------
+    stamps : sequence of Stamp
+        All of them must have been stamped when it runs.
     """
-    return ctypes.cast(_library().SoybeanRequireStamps, ctypes.c_void_p)
+    library = _library()
+    handles = (ctypes.c_void_p * len(stamps))(*(stamp._handle for stamp in stamps))
+    held = ctypes.c_void_p(library.SoybeanNewGuard(handles, len(stamps)))
+    if not held:
+        raise MemoryError("there is no memory for a guard")
+    return Operation(_pointer(library.SoybeanRequireStamps), held, _pointer(library.SoybeanReleaseGuard))
+
+
+def _pointer(function: Any) -> ctypes.c_void_p:
+    return ctypes.cast(function, ctypes.c_void_p)
 
 
 def stages(profile: Dict[str, Any], options: Dict[str, Any]) -> Dict[str, Any]:

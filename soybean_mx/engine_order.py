@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Sequence
+from typing import Sequence
 
 import mxnet as mx
 from mxnet.base import _LIB, c_handle_array, check_call
 from mxnet.ndarray import NDArray
+
+from soybean_mx.core import Operation
 
 
 class _EngineContext(ctypes.Structure):
@@ -16,11 +18,11 @@ class _EngineContext(ctypes.Structure):
 
 
 # What the engine runs: any function of the C library that does nothing, and needs no Python.
-_NOTHING = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
+_NOTHING = Operation(ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p), None, None)
 
 
 class Order:
-    """An operation that is registered as reading and writing some arrays, and may be queued again and again.
+    """An operation that is registered as reading and writing some arrays.
 
     Parameters
     ----------
@@ -30,21 +32,21 @@ class Order:
         The arrays, none of them in both. It comes after what was queued before and writes one of ``reads``, or touches
         one of ``writes``; what is queued later and touches one of ``writes``, or writes one of ``reads``, comes after
         it. Errors of what wrote ``reads`` go on to ``writes``.
-    function, argument : ctypes pointers, optional
-        What it runs: a C function of a pointer that MXNet gives and of ``argument``, which lives until it has run.
+    operation : soybean_mx.core.Operation, optional
+        What it runs; to be queued once then, and else as often as one likes.
     """
 
     def __init__(self, context: mx.Context, reads: Sequence[NDArray], writes: Sequence[NDArray],
-                 function: Any = _NOTHING, argument: Any = None):
+                 operation: Operation = _NOTHING):
         self._context = _EngineContext(context.device_typeid, context.device_id)
         self._reads, self._writes = c_handle_array(reads), c_handle_array(writes)
-        self._function, self._argument = function, argument
+        self._operation = operation
 
     def __call__(self) -> None:
         """Queue it."""
         check_call(_LIB.MXEnginePushSyncND(
-            self._function, self._argument, None, ctypes.byref(self._context), self._reads, len(self._reads),
-            self._writes, len(self._writes), None, 0, b"soybean_mx_order"))
+            *self._operation, ctypes.byref(self._context), self._reads, len(self._reads), self._writes,
+            len(self._writes), None, 0, b"soybean_mx_order"))
 
 
 def after(context: mx.Context, first: Sequence[NDArray], then: Sequence[NDArray]) -> None:

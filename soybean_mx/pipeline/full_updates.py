@@ -2,15 +2,14 @@
 
 A *point* is a version of every stage after the same number of steps. Each update writes its versions elsewhere than
 over those of the newest point that all stages are known to complete first; and it is *stamped* when it is done: an
-engine operation writes to memory of this module, which says afterwards what has happened, whatever became of the
+engine operation says afterwards what has happened, whatever became of the
 errors. For MXNet forgets an error once somebody has read it, and what comes later runs, on whatever is in memory. So an
 update is guarded: by an operation that fails unless the update before it, the losses of its own minibatches, and the
 point that it leaves behind are stamped.
 """
 from __future__ import annotations
 
-import ctypes
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
 from mxnet.ndarray import NDArray
@@ -21,24 +20,23 @@ from soybean_mx.engine_order import Order
 Point = Tuple[int, ...]  # the version of each stage
 
 
-class _Stamp(NamedTuple):
-    """Where the time is written when something is done, and what others read to come later."""
+class _Done(NamedTuple):
+    """Is stamped when something is done, and what others read to come later."""
 
-    slot: Any  # a ctypes.c_int64
+    stamp: core.Stamp
     token: NDArray
 
     def after(self, context: mx.Context, arrays: Sequence[NDArray]) -> None:
         """Queue it behind what writes these arrays, and before who reads them."""
-        Order(context, [], [*arrays, self.token], core.time_stamp(), ctypes.c_void_p(ctypes.addressof(self.slot)))()
+        Order(context, [], [*arrays, self.token], self.stamp.operation())()
 
 
 class _Update(NamedTuple):
     """One update of a stage, and the values that it makes."""
 
-    stamp: _Stamp
+    done: _Done
     values: Dict[str, NDArray]
     states: List[Dict[str, NDArray]]  # of each replica
-    arguments: List[Any]  # of its guards
 
 
 class FullUpdates:
@@ -56,7 +54,7 @@ class FullUpdates:
         self._contexts, self._rounds = list(contexts), list(rounds)
         self._updates: Dict[Tuple[int, int], _Update] = {}
         self._points: List[Point] = []
-        self._losses: Dict[int, _Stamp] = {}
+        self._losses: Dict[int, _Done] = {}
         self._base: Point = ()
         self._made: List[int] = []
         self._taken_in = [-1] * len(rounds)  # the last microbatch
@@ -65,8 +63,9 @@ class FullUpdates:
               states: Sequence[List[Dict[str, NDArray]]]) -> None:
         """The values of all stages before the first update."""
         for stage, version in enumerate(versions):
-            stamp = _Stamp(ctypes.c_int64(1), mx.nd.zeros((1,), ctx=self._contexts[stage]))
-            self._updates[stage, version] = _Update(stamp, dict(values[stage]), states[stage], [])
+            done = self._undone(self._contexts[stage])
+            done.stamp.stamp()
+            self._updates[stage, version] = _Update(done, dict(values[stage]), states[stage])
         self._base = tuple(versions)
         self._made = list(versions)
         self._points = [self._base]
@@ -81,14 +80,18 @@ class FullUpdates:
     def loss(self, microbatch: int, loss: NDArray) -> None:
         """Stamp the loss of a microbatch (counted since all stages were after the same step), before anybody reads it.
         """
-        stamp = self._losses[microbatch] = _Stamp(ctypes.c_int64(0), mx.nd.zeros((1,), ctx=loss.context))
-        stamp.after(loss.context, [loss])
+        done = self._losses[microbatch] = self._undone(loss.context)
+        done.after(loss.context, [loss])
+
+    @staticmethod
+    def _undone(context: mx.Context) -> _Done:
+        return _Done(core.Stamp(), mx.nd.zeros((1,), ctx=context))
 
     def needed_from(self, stage: int) -> int:
         """The oldest version of a stage that must stay."""
         return self._points[-1][stage]
 
-    def guard(self, stage: int, microbatches: Sequence[int], target: NDArray) -> List[Any]:
+    def guard(self, stage: int, microbatches: Sequence[int], target: NDArray) -> None:
         """Queue what lets a stage's next version of a parameter be written only if all before it went well.
 
         Parameters
@@ -99,24 +102,15 @@ class FullUpdates:
             Whose gradients the update takes in.
         target : NDArray
             What is to be written.
-
-        Returns
-        -------
-        list
-            What must live until then: for :meth:`made`.
         """
-        before = [self._updates[stage, self._made[stage]].stamp]
-        before += [self._updates[other, version].stamp for other, version in enumerate(self._points[-1])]
+        before = [self._updates[stage, self._made[stage]].done]
+        before += [self._updates[other, version].done for other, version in enumerate(self._points[-1])]
         before += [self._losses[number] for number in microbatches]
-        addresses = [ctypes.addressof(stamp.slot) for stamp in before]
-        argument = (ctypes.c_int64 * (1 + len(addresses)))(len(addresses), *addresses)
-        tokens = {id(stamp.token): stamp.token for stamp in before}
-        Order(self._contexts[stage], list(tokens.values()), [target], core.stamp_check(),
-              ctypes.c_void_p(ctypes.addressof(argument)))()
-        return [argument, before]
+        tokens = {id(done.token): done.token for done in before}
+        Order(self._contexts[stage], list(tokens.values()), [target], core.guard([done.stamp for done in before]))()
 
     def made(self, stage: int, version: int, values: Mapping[str, NDArray], states: List[Dict[str, NDArray]],
-             arguments: List[Any], microbatches: Sequence[int]) -> None:
+             microbatches: Sequence[int]) -> None:
         """Stamp a stage's update, whose values have been queued.
 
         Parameters
@@ -127,14 +121,12 @@ class FullUpdates:
             Its parameters' arrays, which stay what they are until a later point is complete.
         states : list of dict of str to NDArray
             Copies of the auxiliary states, of each device of the stage.
-        arguments : list
-            What :meth:`guard` has returned.
         microbatches : sequence of int
             As of :meth:`guard`.
         """
         context = self._contexts[stage]
-        update = _Update(_Stamp(ctypes.c_int64(0), mx.nd.zeros((1,), ctx=context)), dict(values), states, arguments)
-        update.stamp.after(context, list(values.values()))
+        update = _Update(self._undone(context), dict(values), states)
+        update.done.after(context, list(values.values()))
         self._updates[stage, version] = update
         self._made[stage] = version
         self._taken_in[stage] = microbatches[-1]
@@ -156,7 +148,7 @@ class FullUpdates:
             self._points.append(point)
 
     def _is_complete(self, point: Point) -> bool:
-        return all(self._updates[stage, version].stamp.slot.value for stage, version in enumerate(point))
+        return all(self._updates[stage, version].done.stamp.nanoseconds for stage, version in enumerate(point))
 
     def _forget(self) -> None:
         """What no failure can ask for any more; does not wait."""
@@ -164,12 +156,12 @@ class FullUpdates:
         self._points = self._points[complete[-1]:] if complete else self._points
         oldest = self._points[0]
         for stage, version in [key for key, update in self._updates.items()
-                               if key[1] < oldest[key[0]] and update.stamp.slot.value]:
+                               if key[1] < oldest[key[0]] and update.done.stamp.nanoseconds]:
             del self._updates[stage, version]
 
     def failed(self) -> bool:
         """Whether something that was queued has not been done; call it when all has ended."""
-        return not all(update.stamp.slot.value for update in self._updates.values())
+        return not all(update.done.stamp.nanoseconds for update in self._updates.values())
 
     def last(self) -> Tuple[List[Dict[str, NDArray]], List[List[Dict[str, NDArray]]]]:
         """When all has ended: each stage's values, and its devices' states, after the last update of all stages."""

@@ -7,9 +7,8 @@ behind it reads what the pass has written. Both run on the device's own worker a
 """
 from __future__ import annotations
 
-import ctypes
 import json
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import mxnet as mx
 from mxnet.ndarray import NDArray
@@ -50,20 +49,16 @@ class Event(NamedTuple):
 class Mark:
     """The two operations around one pass or update."""
 
-    def __init__(self, context: mx.Context, needed: Sequence[NDArray], token: NDArray, times: Any):
-        self._context, self._needed, self._token, self._times = context, list(needed), token, times
-
-    def _stamp(self, which: int, reads: Sequence[NDArray], writes: Sequence[NDArray]) -> None:
-        slot = ctypes.c_void_p(ctypes.addressof(self._times) + which * ctypes.sizeof(ctypes.c_int64))
-        Order(self._context, reads, writes, core.time_stamp(), slot)()
+    def __init__(self, context: mx.Context, needed: Sequence[NDArray], token: NDArray, stamps: Sequence[core.Stamp]):
+        self._context, self._needed, self._token, self._stamps = context, list(needed), token, stamps
 
     def begin(self, after: Sequence[NDArray], before: Sequence[NDArray]) -> None:
         """Queue the one before: behind what writes ``after`` and what is needed, before who touches ``before``."""
-        self._stamp(0, [*after, *self._needed], before)
+        Order(self._context, [*after, *self._needed], before, self._stamps[0].operation())()
 
     def end(self, written: Sequence[NDArray]) -> None:
         """Queue the one behind, when ``written`` has been written."""
-        self._stamp(1, written, [self._token])
+        Order(self._context, written, [self._token], self._stamps[1].operation())()
 
 
 class Trace:
@@ -82,16 +77,16 @@ class Trace:
     def __init__(self, schedule: str, replicas: Sequence[int], contexts: Sequence[mx.Context]):
         self.schedule, self.replicas, self.contexts = schedule, tuple(replicas), list(contexts)
         self.batches = 0
-        self._held: List[Tuple[Operation, int, int, Any]] = []
+        self._held: List[Tuple[Operation, int, int, Tuple[core.Stamp, core.Stamp]]] = []
         # Written by each mark behind something, of passes and of updates: to wait for them.
         self._tokens = {(device, is_update): mx.nd.zeros((1,), ctx=context)
                         for device, context in enumerate(self.contexts) for is_update in (False, True)}
 
     def mark(self, operation: Operation, device: int, needed: Sequence[NDArray] = ()) -> Mark:
         """The marks of an operation that is about to be queued on a device, and that reads ``needed``."""
-        times = (ctypes.c_int64 * 2)()
-        self._held.append((operation, self.batches, device, times))
-        return Mark(self.contexts[device], needed, self._tokens[device, operation.kind == UPDATE], times)
+        stamps = (core.Stamp(), core.Stamp())
+        self._held.append((operation, self.batches, device, stamps))
+        return Mark(self.contexts[device], needed, self._tokens[device, operation.kind == UPDATE], stamps)
 
     def wait(self) -> None:
         """Wait until all that has been queued is done.
@@ -106,7 +101,8 @@ class Trace:
 
     def events(self) -> List[Event]:
         """All that is done, by their begin."""
-        done = [(operation, batch, device, *times) for operation, batch, device, times in self._held if all(times)]
+        times = [(*held, begin.nanoseconds, end.nanoseconds) for *held, (begin, end) in self._held]
+        done = [(*held, begin, end) for *held, begin, end in times if begin and end]
         first = min((begin for *_, begin, _ in done), default=0)
         return sorted((Event(operation.kind, operation.stage, operation.microbatch, batch, device,
                              (begin - first) * 1e-9, (end - first) * 1e-9)

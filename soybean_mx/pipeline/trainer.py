@@ -406,15 +406,13 @@ class PipelineTrainer:
                     worker.gradients[name] += extra
         optimizer = self._optimizers[stage]
         optimizer.rescale_grad = self._scale / sum(self._sizes[other] for other in group)
-        guards: List[Any] = []
-        updates = {name: self._next_version(optimizer, name, worker, operation.version, group, guards)
-                   for name in owned}
+        updates = {name: self._next_version(optimizer, name, worker, operation.version, group) for name in owned}
         weight_versions.update(optimizer, list(updates.values()))
         for name, item in updates.items():
             self._hand_on(name, item, worker, operation.version)
         if self._full is not None:
             values = {name: worker.weights[name].value(worker.weights[name].newest) for name in owned}
-            self._full.made(stage, operation.version, values, self._copied_states(stage), guards, group)
+            self._full.made(stage, operation.version, values, self._copied_states(stage), group)
 
     def _index(self, name: str) -> int:
         """The optimizer's index of a parameter, or of that which a tile is of."""
@@ -432,8 +430,8 @@ class PipelineTrainer:
             result.append({name: own_copy(state, worker.context) for name, state in states.items()})
         return result
 
-    def _next_version(self, optimizer: mx.optimizer.Optimizer, name: str, worker: Worker, version: int, group: range,
-                      guards: List[Any]) -> weight_versions.Update:
+    def _next_version(self, optimizer: mx.optimizer.Optimizer, name: str, worker: Worker, version: int,
+                      group: range) -> weight_versions.Update:
         """The update of a weight, to an array that nobody reads."""
         index = self._index(name)
         versions = worker.weights[name]
@@ -445,7 +443,7 @@ class PipelineTrainer:
             oldest = min(oldest, self._full.needed_from(self._owner[name]))
         new = old if not versions.is_read() and oldest > versions.newest else versions.next_array(oldest)
         if self._full is not None:
-            guards += self._full.guard(self._owner[name], group, new)
+            self._full.guard(self._owner[name], group, new)
         first = name not in self._whole_name or name == self._tiles[self._whole_name[name]][1].tiles[0]
         return weight_versions.Update(index, old, new, worker.gradients[name], self._optimizer_states[name], first)
 

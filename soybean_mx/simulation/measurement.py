@@ -8,10 +8,9 @@ takes to copy the gradients that it is handed is measured the same way, and take
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import statistics
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -106,7 +105,7 @@ class _Stopwatch:
     def __init__(self, context: mx.Context):
         self._context = context
         self._token = mx.nd.zeros((1,), context)
-        self._spans: List[Any] = []
+        self._spans: List[Tuple[core.Stamp, core.Stamp]] = []
 
     @contextlib.contextmanager
     def around(self, touched: Sequence[NDArray]) -> Iterator[List[NDArray]]:
@@ -117,19 +116,17 @@ class _Stopwatch:
         touched : sequence of NDArray
             What is read and written inside, which then waits for the first; and the first for who touched it before.
         """
-        times = (ctypes.c_int64 * 2)()
-        self._spans.append(times)
-        first, second = (ctypes.c_void_p(ctypes.addressof(times) + which * ctypes.sizeof(ctypes.c_int64))
-                         for which in (0, 1))
+        first, second = core.Stamp(), core.Stamp()
+        self._spans.append((first, second))
         written: List[NDArray] = []
-        Order(self._context, [], list(touched), core.time_stamp(), first)()
+        Order(self._context, [], list(touched), first.operation())()
         yield written
-        Order(self._context, written, [self._token], core.time_stamp(), second)()
+        Order(self._context, written, [self._token], second.operation())()
 
     def seconds(self) -> List[float]:
         """What has been queued took, each time but the first."""
         self._token.wait_to_read()
-        return [(end - begin) * 1e-9 for begin, end in self._spans[1:]]
+        return [(end.nanoseconds - begin.nanoseconds) * 1e-9 for begin, end in self._spans[1:]]
 
 
 def _time(operator: Operator, repeats: int, contexts: Sequence[mx.Context],

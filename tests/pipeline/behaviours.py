@@ -1,6 +1,7 @@
 """What else the trainer promises, each in a function that raises where it does not; run by name in a child process."""
 from __future__ import annotations
 
+import gc
 import resource
 import sys
 import time
@@ -366,6 +367,26 @@ def last_full_update():
             found = [steps for steps, values in expected.items()
                      if all(np.array_equal(a, b.asnumpy()) for a, b in zip(values, saved.values()))]
             assert len(found) == 1 and 2 <= found[0] <= 6, (schedule, failing, how, stage, found)
+
+
+def dropped():
+    """A trainer may be dropped while its passes are under way, and those that write times be traced to nobody."""
+    for schedule in ("1f1b", "1f1b-vertical-sync", "flush"):
+        for _ in range(5):
+            net, shape = network("mlp")
+            trainer = PipelineTrainer(net, LOSS, "sgd", {"learning_rate": 0.05}, "cpu:3", schedule)
+            given = list(batches(shape, 4))
+            try:
+                with trainer.trace():
+                    for batch in given:
+                        trainer.step(*batch)
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                pass
+            del trainer, net
+            gc.collect()
+            np.full(200_000, -1)  # writes over what is free
+    mx.nd.waitall()
 
 
 def recomputed():

@@ -35,7 +35,7 @@ def test_others_follow_their_update_rule(case, versions):
 @pytest.mark.parametrize("name", [
     "smaller_last_batches", "other_optimizers", "adam_keeps_versions", "mid_run", "continued", "uneven_replicas",
     "tied_weights_asynchronous", "frozen_parameters", "failing_stage_unread", "failing_stage_read", "last_full_update",
-    "recomputed", "nothing_waits"])
+    "dropped", "recomputed", "nothing_waits"])
 def test_behaviour(name, tmp_path):
     result = run_child("tests.pipeline.behaviours", [name, str(tmp_path / "net.params")], timeout=120)
     assert f"done {name}" in result
