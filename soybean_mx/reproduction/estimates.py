@@ -2,18 +2,24 @@
 
 The step of a plan is simulated (docs/simulation.md): forward and backward pass, without the optimizer's updates.
 
-**Data parallelism that overlaps its exchanges** (:func:`overlapped_data_parallelism`) is a baseline of its own, as
-frameworks have it today: every device keeps all weights; a layer's gradient is all-reduced as soon as the backward
-pass has it, after those before it, while the pass goes on; nothing else waits. All-reduces are as fast as any can be:
-2 (p-1)/p times their size over each device's link, and 2 log2(p) latencies. It is no plan of ours, which gather a
-layer's weights one layer ahead in order to keep only a part of them on each device.
+Two kinds of data parallelism are baselines beside the planner's own, which gathers a layer's weights one layer ahead in
+order to keep only a part of them on each device. In both every device keeps all weights, and a layer's gradient is
+exchanged as soon as the backward pass has it, after those before it, while the pass goes on; nothing else waits.
+
+**Overlapped** (:func:`overlapped_data_parallelism`), as good as it can be: an all-reduce takes 2 (p-1)/p times its size
+over each device's link, and two latencies.
+
+**MXNet's own** (:func:`mxnet_data_parallelism`), its key-value store ``device``: each parameter has a device, to which
+all others send their gradients, and which sends the sum to all. Parameters are dealt out by size, the largest first,
+each to the device that has the fewest bytes. Only that device's link counts, in each direction one parameter after the
+other, so that this is what the store takes at best.
 """
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from soybean_mx import core
 from soybean_mx.simulation import Simulation, simulate
@@ -65,33 +71,62 @@ def planned(graph: Mapping[str, Any], topology: Topology, strategy: str) -> Step
     return Step(step.seconds, step.communication_share, plan["bytes"]["total"])
 
 
-def overlapped_data_parallelism(graph: Mapping[str, Any], topology: Topology) -> Step:
-    """The step of data parallelism that overlaps its all-reduces with the backward pass, as the module says.
+class Passes(NamedTuple):
+    """What a device computes in a step of data parallelism.
 
-    The operators take what they take on the first device in the plan ``data``.
+    Attributes
+    ----------
+    forward : float
+        Seconds of the forward pass.
+    backward : list of (tuple of int, float)
+        Of each operator, in the order of the backward pass: the bytes of its parameters, and seconds.
+    """
+
+    forward: float
+    backward: List[Tuple[Tuple[int, ...], float]]
+
+    def exchanged(self, devices: int) -> int:
+        """Bytes that cross devices: each gradient from all but one, and its sum to them."""
+        return 2 * (devices - 1) * sum(size for sizes, _ in self.backward for size in sizes)
+
+
+def data_parallel_passes(graph: Mapping[str, Any], topology: Topology) -> Passes:
+    """The operators of a network as they run on the first device in the plan ``data``, without exchanges.
 
     Parameters
     ----------
     graph : mapping
         As of docs/interface.md; each parameter of it is used by one operator.
     topology : Topology
-        Devices and one level of links.
+        Devices and links.
 
     Raises
     ------
     soybean_mx.core.PlanError
         When the planner refuses the graph.
     """
-    devices, (level,) = topology.devices, topology.levels
     _, step = _simulated(graph, topology, "data")
-    weights = _parameter_bytes(graph)
-    forward = sum(seconds for _, seconds in _of_network(step, "forward", weights))
-    backward = [(weights[name], seconds) for name, seconds in _of_network(step, "backward", weights)]
-    wire = [2 * (devices - 1) / devices * size / level.bandwidth + 2 * math.ceil(math.log2(devices)) * level.latency
-            for size, _ in backward]
-    clock, seconds = overlapped(forward, [seconds for _, seconds in backward],
-                                [time if size else 0.0 for (size, _), time in zip(backward, wire)])
-    return Step(seconds, 1 - clock / seconds, 2 * (devices - 1) * sum(weights.values()))
+    parameters = _parameter_bytes(graph)
+    forward = sum(seconds for _, seconds in _of_network(step, "forward", parameters))
+    return Passes(forward,
+                  [(parameters[name], seconds) for name, seconds in _of_network(step, "backward", parameters)])
+
+
+def overlapped_data_parallelism(passes: Passes, topology: Topology) -> Step:
+    """The step of data parallelism that overlaps its all-reduces with the backward pass, as the module says.
+
+    Parameters
+    ----------
+    passes : Passes
+        What a device computes.
+    topology : Topology
+        Devices and one level of links.
+    """
+    devices, (level,) = topology.devices, topology.levels
+    all_reduces = [2 * ((devices - 1) / devices * sum(sizes) / level.bandwidth + level.latency) if sizes else 0.0
+                   for sizes, _ in passes.backward]
+    clock, seconds = overlapped(passes.forward, [time for _, time in passes.backward], all_reduces)
+    return Step(seconds, 1 - clock / seconds, passes.exchanged(devices))
 
 
 def overlapped(forward: float, backward: Sequence[float], all_reduces: Sequence[float]) -> Tuple[float, float]:
@@ -112,6 +147,51 @@ def overlapped(forward: float, backward: Sequence[float], all_reduces: Sequence[
     return clock, max(clock, link)
 
 
+def mxnet_data_parallelism(passes: Passes, topology: Topology) -> Step:
+    """The step of MXNet's own data parallelism, as the module says.
+
+    Parameters
+    ----------
+    passes, topology
+        As of :func:`overlapped_data_parallelism`.
+    """
+    devices, (level,) = topology.devices, topology.levels
+    clock, gradients = passes.forward, []
+    for sizes, time in passes.backward:
+        clock += time
+        gradients += [(clock, size) for size in sizes]
+    seconds = max([clock, *through_owners(gradients, devices, level.bandwidth, level.latency)])
+    return Step(seconds, 1 - clock / seconds, passes.exchanged(devices))
+
+
+def through_owners(gradients: Sequence[Tuple[float, int]], devices: int, bandwidth: float,
+                   latency: float) -> List[float]:
+    """When each gradient's sum is everywhere, in seconds.
+
+    Parameters
+    ----------
+    gradients : sequence of (float, int)
+        When each is there, in that order, and its bytes.
+    devices : int
+        How many have one.
+    bandwidth, latency : float
+        Of a device's link in each direction, in bytes/s and seconds.
+    """
+    held = [0] * devices
+    owner: Dict[int, int] = {}
+    for number in sorted(range(len(gradients)), key=lambda number: -gradients[number][1]):
+        owner[number] = held.index(min(held))
+        held[owner[number]] += gradients[number][1]
+    incoming, outgoing = [0.0] * devices, [0.0] * devices
+    ends = []
+    for number, (ready, size) in enumerate(gradients):
+        place, wire = owner[number], (devices - 1) * size / bandwidth + latency
+        incoming[place] = max(incoming[place], ready) + wire
+        outgoing[place] = max(outgoing[place], incoming[place]) + wire
+        ends.append(outgoing[place])
+    return ends
+
+
 def _simulated(graph: Mapping[str, Any], topology: Topology, strategy: str) -> Tuple[Mapping[str, Any], Simulation]:
     plan = core.plan(dict(graph), {"devices": topology.devices, "strategy": strategy, "objective": "time",
                                    "topology": topology.to_json()})
@@ -125,13 +205,13 @@ def _of_network(step: Simulation, kind: str, names: Mapping[str, Any]) -> Sequen
     return [(name, seconds) for name, seconds in events if name in names]
 
 
-def _parameter_bytes(graph: Mapping[str, Any]) -> Dict[str, int]:
-    """Bytes of the parameters of each operator of a graph."""
-    nodes = json.loads(graph["symbol"])["nodes"]
+def _parameter_bytes(graph: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
+    """Bytes of each parameter of each operator of a graph."""
+    nodes, variables = json.loads(graph["symbol"])["nodes"], graph["variables"]
     result = {}
     for node in nodes:
         if node["op"] != "null":
             names = [nodes[source[0]]["name"] for source in node["inputs"]]
-            result[node["name"]] = sum(math.prod(graph["shapes"][name][0]) * graph["itemsizes"][name][0]
-                                       for name in names if graph["variables"].get(name, {}).get("role") == "parameter")
+            result[node["name"]] = tuple(math.prod(graph["shapes"][name][0]) * graph["itemsizes"][name][0]
+                                         for name in names if variables.get(name, {}).get("role") == "parameter")
     return result

@@ -21,7 +21,7 @@ HEAD = """# The command line
 | exit status | means |
 |---|---|
 | 0 | it is done |
-| 1 | a plan is refused: nothing fits into the memory limit, say; `doctor`: something is wrong |
+| 1 | a plan is refused (nothing fits into a limit, say); `bench`: a contender failed; `doctor`: something is wrong |
 | 2 | arguments that cannot be used: a model that does not load, a file that cannot be read or written, and so on |
 | the script's own | `run` |
 

@@ -22,13 +22,22 @@ def test_the_step_by_hand(all_reduces, expected):
 
 
 def test_overlapped_data_parallelism_by_hand():
-    """Where computing takes no time, what is left is all-reduces: 2 (p - 1) / p of the parameters, and latencies."""
+    """Where computing takes no time, all-reduces are left: 2 (p - 1) / p of the parameters, and two latencies."""
     fast = Topology("fast", Device(1e30, 1e12, 1e30), (Level("link", 4, 1e3, 1e-2),))
-    step = estimates.overlapped_data_parallelism(networks.products(100, 3, 8), fast)
-    one = 2 * 3 / 4 * 100 * 100 * 4 / 1e3 + 2 * 2 * 1e-2
+    step = estimates.overlapped_data_parallelism(
+        estimates.data_parallel_passes(networks.products(100, 3, 8), fast), fast)
+    one = 2 * 3 / 4 * 100 * 100 * 4 / 1e3 + 2 * 1e-2
     assert step.seconds == pytest.approx(3 * one, rel=1e-4)
     assert step.bytes_moved == 2 * 3 * 3 * 100 * 100 * 4
     assert step.communication_share == pytest.approx(1, abs=1e-4)
+
+
+def test_a_gradient_goes_through_its_owner_by_hand():
+    """2 devices, 1 byte/s, no latency: 8 bytes have a device of their own, and 6 and 1 share the other."""
+    assert estimates.through_owners([(0.0, 6), (1.0, 8), (2.0, 1)], 2, 1.0, 0.0) == [12.0, 17.0, 13.0]
+    # A latency on the way there and on the way back.
+    assert estimates.through_owners([(5.0, 4)], 3, 2.0, 0.5) == [5.0 + 2 * (2 * 4 / 2 + 0.5)]
+    assert estimates.through_owners([], 2, 1.0, 0.0) == []
 
 
 def test_nothing_is_faster_than_its_computation_and_plans_are_the_planner_s():
@@ -38,7 +47,10 @@ def test_nothing_is_faster_than_its_computation_and_plans_are_the_planner_s():
         plan = core.plan(graph, {"devices": 8, "strategy": strategy, "objective": "time", "topology": P2.to_json()})
         assert step.bytes_moved == plan["bytes"]["total"]
         assert 0 < step.communication_share < 1
-    overlapped = estimates.overlapped_data_parallelism(graph, P2)
+    passes = estimates.data_parallel_passes(graph, P2)
+    overlapped = estimates.overlapped_data_parallelism(passes, P2)
     data = estimates.planned(graph, P2, "data")
-    # The same operators on the same devices, and no plan overlaps more.
-    assert overlapped.seconds <= data.seconds and overlapped.bytes_moved >= data.bytes_moved
+    mxnet = estimates.mxnet_data_parallelism(passes, P2)
+    # The same operators on the same devices, and no exchange is faster.
+    assert overlapped.seconds <= min(data.seconds, mxnet.seconds)
+    assert overlapped.bytes_moved == mxnet.bytes_moved >= data.bytes_moved
