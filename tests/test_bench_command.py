@@ -11,6 +11,7 @@ import pytest
 from soybean_mx import bench_command, cli
 from soybean_mx.benchmark import contenders as running
 from soybean_mx.benchmark import model_task, training_step
+from tests.child import run_child
 
 NETWORKS = """
 from mxnet.gluon import nn
@@ -155,3 +156,11 @@ def test_contenders_of_gpus_have_no_threads_to_share(monkeypatch):
     found = bench_command._contenders(arguments)
     assert [(item.name, len(item.devices)) for item in found] == [
         ("serial", 1), ("data_parallel", 2), ("soybean_mx:data", 2)]
+
+
+def test_plain_contenders_see_nothing_of_the_start_up_hook():
+    program = ("from soybean_mx import startup\nstartup.remove()\nimport mxnet, sys\n"
+               "print(sorted(name for name in sys.modules if name.startswith('soybean_mx')))\n"
+               "print(mxnet.gluon.HybridBlock.hybridize.__module__)")
+    modules, hybridize = run_child(program).splitlines()
+    assert "gluon_front" not in modules and hybridize == "mxnet.gluon.block"

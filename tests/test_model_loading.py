@@ -210,3 +210,22 @@ class TestGluonCV:
             load(name)
         assert name in str(refused.value) and "\n" not in str(refused.value)
         assert mx.gluon.model_zoo.model_store.download is mx.gluon.utils.download
+
+
+def test_a_block_that_is_there_is_described_as_one_that_is_made():
+    made = load(f"{__name__}:TwoInputs", input_shapes=[(6, 3), (6, 4)])
+    with mx.name.NameManager():
+        there = model_loading.of_block("two", TwoInputs(), [(6, 3), (6, 4)])
+    assert there.input_shapes == made.input_shapes and there.batch_size == 6 and there.name == "two"
+    assert sorted(map(str, there.graph["shapes"].values())) == sorted(map(str, made.graph["shapes"].values()))
+    with pytest.raises(ModelError, match="takes 2 inputs"):
+        model_loading.of_block("two", TwoInputs(), [(6, 3)])
+    with pytest.raises(ModelError, match="do not fit"):
+        model_loading.of_block("two", TwoInputs(), [(6, 3), (5, 5)])
+
+
+def test_blocks_of_models():
+    assert model_loading.block("squeezenet1.1", classes=7).output is not None
+    assert isinstance(model_loading.block(f"{__name__}:TwoInputs"), TwoInputs)
+    with pytest.raises(ModelError, match="no exported symbol"):
+        model_loading.block("nowhere-symbol.json")

@@ -195,9 +195,9 @@ def _partitioning(found: Mapping[str, Any]) -> str:
             f"device computes all. Each runs in a process of its own, in turn, in {found['rounds']} rounds of "
             f"{found['repeat']} steps; seconds are the median (least to most) of the steps. Ratios are of the "
             "processor time of a process, which other programs hardly change, in each round. The paper's own values "
-            "are not known here; what its table shows is what partitioning itself costs. Where a ratio is below 1, "
-            "soybean_mx updates large weights by another operator than Gluon's trainer "
-            "([performance.md](../performance.md))."),
+            "are not known here; what its table shows is what partitioning itself costs. Where a ratio is above 1, "
+            "smaller products and the copies between tiles take the time; where it is below, soybean_mx updates large "
+            "weights by another operator than Gluon's trainer ([performance.md](../performance.md))."),
         _table(["batch", "", "seconds per step", "of processors", "relative to plain MXNet", "peak MiB",
                 "MiB between tiles"], rows),
         _image("soybean_partitioning", "Time per batch relative to plain MXNet, measured")])
