@@ -27,6 +27,8 @@ ROOFLINE, MEASURED = "roofline", "measured"
 # Those of soybean_mx.simulation.pipelines, which take a batch in microbatches and which do not.
 _IN_MICROBATCHES = ("2bw", "flush", "gpipe")
 SCHEDULES = ("1f1b", "1f1b-vertical-sync", *_IN_MICROBATCHES)
+# How many contexts operators are measured on at once.
+_MOST_MEASURED = 16
 # What only plans of tilings take, and only pipelines.
 _OF_TILINGS = {"strategy": "--strategy", "plan": "--plan", "pin": "--pin", "pins": "--pins", "compare": "--compare",
                "objective": "--objective", "memory_limit": "--memory-limit", "spatial": "--spatial",
@@ -346,6 +348,9 @@ def _measured_or_read(arguments: argparse.Namespace, steps: List[Any], devices: 
 
     if arguments.times != MEASURED:
         return read_times(arguments.times)
+    if devices > _MOST_MEASURED:
+        raise ArgumentError(f"--times measured was given for {devices} devices, but operators are measured on as many "
+                            f"CPU contexts at once, {_MOST_MEASURED} at most: use --times roofline, or fewer devices.")
     import mxnet as mx
 
     from soybean_mx.simulation.measurement import measure_times

@@ -104,6 +104,7 @@ def test_the_schedules_are_those_that_can_be_simulated():
     ([*SMALL, "--devices", 2, "--memory-limit", "10B"], 1, "memory"),
     ([*SMALL, "--devices", 2, "--times", "nowhere.json"], 2, "times 'nowhere.json' cannot be read"),
     ([*SMALL, "--devices", 2, "--write-times", "t.json"], 2, "only measured times are written"),
+    ([*SMALL, "--devices", 32, "--strategy", "model", "--times", "measured"], 2, "for 32 devices"),
     ([*SMALL, "--devices", 2, "--plan", "nowhere.json"], 2, "plan 'nowhere.json' cannot be read"),
     ([*SMALL, "--devices", 2, "--compare", "--trace", "t.json"], 2, "Both --compare and --trace"),
     ([*SMALL, "--devices", 2, "--beside", "t.json"], 2, "without --trace"),

@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
     const std::string plan = call_plan(request.text(), R"({"devices": 4, "memory_by_device": true})");
     CHECK(!plan.empty());
     CHECK(!call_lower(request.text(), plan, "{}").empty());
-    CHECK(!call_lower(request.text(), plan, R"({"order": "serial", "copy_engines": true, "timeline": true})").empty());
+    CHECK(!call_lower(request.text(), plan, R"({"order": "serial", "copy_engines": true, "timeline": true, "step": true})").empty());
     CHECK(!call_lower(request.text(), plan, R"({"conversions": "local"})").empty());
   }
   print_calls = cases == 1;

@@ -1,7 +1,8 @@
 """Chrome traces, for Perfetto or chrome://tracing: of simulated steps, and of real ones with the same rows and names.
 
-Every trace is a process; each device is a row of it, and so is each direction of a link that something crosses. An
-event is named after its operator, and its arguments tell the node of the lowered graph.
+Every trace is a process; each device is a row of it, and so is each direction of a link that something crosses, with
+more rows for transfers that are under way at a time. An event is named after its operator, and its arguments tell the
+node of the lowered graph.
 """
 from __future__ import annotations
 
@@ -51,16 +52,17 @@ def of_simulation(simulation: Simulation, name: str, operators: Optional[Mapping
     """
     operators = operators or {}
     devices = len(simulation.busy_seconds)
-    links = {link.name: devices + number for number, link in enumerate(simulation.links)}
+    lanes = _lanes(simulation)
+    numbers = {lane: devices + number for number, lane in enumerate(sorted({lane for each in lanes for lane in each}))}
     rows = [*((device, f"device {device}") for device in range(devices)),
-            *((number, link) for link, number in links.items())]
+            *((number, link + (f" ({lane + 1})" if lane else "")) for (link, lane), number in numbers.items())]
     out = _process(process, f"simulated: {name}", rows)
-    for event in simulation.events:
+    for event, own in zip(simulation.events, lanes):
         item = _event(process, event.device, _title(event.kind, operators.get(event.node, event.node)), event.kind,
                       event.begin, event.end, {"node": event.node})
         if event.kind == COPY:
             item["args"].update(bytes=event.sent, **{"from": event.device, "to": event.to})
-            out += [{**item, "tid": links[link]} for link in event.links]
+            out += [{**item, "tid": numbers[lane]} for lane in own]
             if simulation.copy_engines:
                 continue
         out.append(item)
@@ -68,6 +70,21 @@ def of_simulation(simulation: Simulation, name: str, operators: Optional[Mapping
         out += [{"ph": "C", "pid": process, "name": f"device {device}: bytes of tensors",
                  "ts": change.seconds * _MICROSECONDS, "args": {"bytes": change.size}} for change in curve]
     return out
+
+
+def _lanes(simulation: Simulation) -> List[List[Tuple[str, int]]]:
+    """For each event the links that it crosses, each with the first row that no earlier transfer is still on."""
+    ends: Dict[str, List[float]] = defaultdict(list)
+    found = []
+    for event in simulation.events:  # by their begin
+        own = []
+        for link in event.links:
+            rows = ends[link]
+            lane = next((number for number, end in enumerate(rows) if end <= event.begin), len(rows))
+            rows[lane:lane + 1] = [event.end]
+            own.append((link, lane))
+        found.append(own)
+    return found
 
 
 def of_run(ran: Sequence[Ran], devices: Sequence[str], name: str, step: Optional[Step] = None,

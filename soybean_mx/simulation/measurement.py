@@ -18,9 +18,9 @@ from mxnet.ndarray import NDArray
 
 from soybean_mx import core, operators
 from soybean_mx.engine_order import Order
-from soybean_mx.graph import describe
+from soybean_mx.graph import InferenceError, describe
 from soybean_mx.pipeline.layer_times import Operator, bind_alone, operators_of, refusal
-from soybean_mx.simulation.operator_times import MeasuredTimes, OperatorSeconds
+from soybean_mx.simulation.operator_times import MeasuredTimes, OperatorSeconds, TimesError
 from soybean_mx.simulation.steps import Step
 
 _TYPES = {1: "int8", 2: "float16", 4: "float32", 8: "float64"}
@@ -28,7 +28,22 @@ _SUM_BYTES = 4 << 20
 
 
 def operators_of_step(step: Step) -> Dict[str, Operator]:
-    """The operators of the lowered graph by name, as they run on a device of their own."""
+    """The operators of the lowered graph by name, as they run on a device of their own.
+
+    Raises
+    ------
+    TimesError
+        When MXNet cannot tell the shapes or types of some.
+    """
+    try:
+        return _operators_of_step(step)
+    except (InferenceError, mx.MXNetError) as error:
+        said = " ".join(str(error).split())
+        raise TimesError(f"The operators of the step cannot be looked at one by one ({said[:200]}): use the times "
+                         "roofline.") from None
+
+
+def _operators_of_step(step: Step) -> Dict[str, Operator]:
     if step.graph.get("own_operators"):
         operators.are_usable([mx.cpu()])
     text = json.loads(step.lowered["symbol"])

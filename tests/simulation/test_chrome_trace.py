@@ -43,6 +43,17 @@ def test_every_task_has_an_event(step):
     assert sum(event["ph"] == "X" for event in on_cpus) == len(step.tasks) + 2 * len(copies)
 
 
+def test_transfers_at_one_time_have_rows_of_their_own(step):
+    events = chrome_trace.of_simulation(simulate_step(step, named("pcie-tree")), "perceptron")
+    assert any(name == "socket: devices 0-3 out (2)" for name in rows_of(events).values())
+    by_row = {}
+    for event in events:
+        if event["ph"] == "X":
+            by_row.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
+    for spans in by_row.values():
+        assert all(before[1] <= after[0] + 1e-6 for before, after in zip(sorted(spans), sorted(spans)[1:]))
+
+
 def test_a_real_step_has_the_same_rows_and_names(step):
     """A run in which every device does one thing after the other, in the order of the step."""
     operators = chrome_trace.operator_names(step)
