@@ -1,6 +1,7 @@
 """Operations of MXNet's engine that compute nothing: they order what touches arrays, and nobody waits for them."""
 from __future__ import annotations
 
+import atexit
 import ctypes
 from typing import Sequence
 
@@ -47,6 +48,16 @@ class Order:
         check_call(_LIB.MXEnginePushSyncND(
             *self._operation, ctypes.byref(self._context), self._reads, len(self._reads), self._writes,
             len(self._writes), None, 0, b"soybean_mx_order"))
+
+
+@atexit.register
+def _finish() -> None:
+    """Let what is queued end before the process does: MXNet's workers may abort it otherwise. Errors are of arrays that
+    nobody has read."""
+    try:
+        mx.nd.waitall()
+    except mx.MXNetError:
+        pass
 
 
 def after(context: mx.Context, first: Sequence[NDArray], then: Sequence[NDArray]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-import weakref
 from collections import Counter
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -136,8 +135,6 @@ class PipelineTrainer:
         # Where the stages are "measured": what each takes for a microbatch, with its update, as its operators do alone.
         self.expected_seconds: Optional[List[float]] = None
         self._loaded: Optional[optimizer_files.Loaded] = None  # to be applied once there are stages
-        # What the engine has yet to run writes memory of this object (full_updates.py): it must not go before.
-        weakref.finalize(self, _finish_all)
 
     def _checked_replicas(self, devices: int, stages, replicas, tiled_over) -> Tuple[List[int], List[int]]:
         """The replicas of each stage, and the devices of each of a stage's replicas."""
@@ -861,14 +858,6 @@ def _measured_seconds(symbol: mx.sym.Symbol, inputs: Types, parameters: Dict[str
             if name not in inputs}
     trained = {name for name in held if parameters[name].grad_req != "null"}
     return seconds_of_operators(symbol, inputs, held, trained, context)
-
-
-def _finish_all() -> None:
-    """Wait until the engine has nothing left to do; errors are those of arrays that nobody reads any more."""
-    try:
-        mx.nd.waitall()
-    except mx.MXNetError:
-        pass
 
 
 def _checked_tiling(options: Dict[str, Any]) -> Dict[str, Any]:
