@@ -4,7 +4,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from soybean_mx import progress
@@ -50,12 +49,8 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2, a contender that fails with 1."""
-    try:
-        workload = _workload(arguments)
-    except ArgumentError as error:
-        print(f"{arguments.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    """Run the command; 1 where a contender fails. Raises what :func:`soybean_mx.cli.main` tells."""
+    workload = _workload(arguments)
     chosen = _contenders(arguments)
     with progress.bar("measuring, processes") as advance:
         done = -1

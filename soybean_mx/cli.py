@@ -20,7 +20,9 @@ from soybean_mx import (
     topology_command,
     tracing,
 )
+from soybean_mx.core import PlanError
 from soybean_mx.devices import VARIABLE, DeviceError, contexts, parse_devices
+from soybean_mx.input_errors import InputError
 from soybean_mx.pipeline import profile_command, stages_command
 
 
@@ -35,15 +37,24 @@ def main(argv: Optional[List[str]] = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, 1 when a plan is refused, 2 for arguments that cannot be used (where argparse finds them,
-        it exits itself).
+        The exit status: 0, 1 when a plan is refused, 2 for what cannot be used (where argparse finds it, it exits
+        itself), with one line on the standard error that says why.
     """
     parser = make_parser()
     arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
         return 2
-    return arguments.function(arguments)
+    if arguments.function is _run:  # errors of the script's own are its own
+        return _run(arguments)
+    try:
+        return arguments.function(arguments)
+    except InputError as error:
+        status, message = 2, error
+    except PlanError as error:
+        status, message = 1, error
+    print(f"{arguments.prog}: error: {' '.join(str(message).split())}", file=sys.stderr)
+    return status
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
 
+from soybean_mx.input_errors import InputError
+
 if TYPE_CHECKING:
     import mxnet as mx
 
@@ -29,7 +31,7 @@ _FORMS = "write a count (cpu:8, gpu:4), a range (gpu:0-3) or a list (gpu:0,2)"
 Device = Tuple[str, int]
 
 
-class DeviceError(ValueError):
+class DeviceError(InputError):
     """A device list that cannot be used; the message is one sentence for the user."""
 
 

@@ -68,7 +68,7 @@ def add(commands) -> None:
             "Check what is installed, which devices are there, whether the library is built and works with this MXNet, "
             "and the environment. The exit status is 0 when nothing is wrong, else 1."))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(function=run)
+    parser.set_defaults(function=run, prog=parser.prog)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, List, Sequence
@@ -19,7 +18,6 @@ from soybean_mx.plan_command import (
     planner_options,
     search,
 )
-from soybean_mx.topology import TopologyError
 
 # Operators that one command explains: each takes a search for every way to cut it.
 _MOST_OPERATORS = 12
@@ -41,20 +39,7 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2, a plan that is refused with 1."""
-    from soybean_mx.core import PlanError
-
-    try:
-        return _run(arguments)
-    except (ArgumentError, TopologyError, user_pins.PinError) as error:
-        status, message = 2, error
-    except PlanError as error:
-        status, message = 1, error
-    print(f"{arguments.prog}: error: {' '.join(str(message).split())}", file=sys.stderr)
-    return status
-
-
-def _run(arguments: argparse.Namespace) -> int:
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
     from soybean_mx import core, explain_report, plan_report
     from soybean_mx.explanation import MOST_ALTERNATIVES, explain
     from soybean_mx.explorer.layers import layer_graph

@@ -26,6 +26,7 @@ from mxnet.gluon.model_zoo import vision
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP as _TYPES
 
 from soybean_mx import graph
+from soybean_mx.input_errors import InputError
 
 Shape = Tuple[int, ...]
 InputShapes = Union[Sequence[Shape], Mapping[str, Shape]]
@@ -55,7 +56,7 @@ _SAMPLE_SHAPES: Tuple[Tuple[str, Shape], ...] = (
 _NO_SAMPLE_SHAPE = r"^siamrpn|^smot|^slowfast|posenet|_int8$"
 
 
-class ModelError(ValueError):
+class ModelError(InputError):
     """A model that cannot be loaded or whose shapes do not follow; the message is one sentence for the user."""
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-import sys
 from typing import List, Sequence, Tuple
 
 from soybean_mx import startup
 from soybean_mx.files import write_text
+from soybean_mx.input_errors import InputError
 from soybean_mx.operator_coverage import Factor, Operator, Reason, Share, coverage, share
 
 
-class OperatorsError(ValueError):
+class OperatorsError(InputError):
     """The arguments cannot be used; the text says why."""
 
 
@@ -30,15 +30,7 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2."""
-    try:
-        return _run(arguments)
-    except OperatorsError as error:
-        print(f"{arguments.prog}: error: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(arguments: argparse.Namespace) -> int:
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
     if arguments.markdown is not None and arguments.patterns:
         raise OperatorsError(f"--markdown {arguments.markdown} was given with {arguments.patterns[0]!r}: the page is "
                              "of all operators, leave the name out.")

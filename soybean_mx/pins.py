@@ -12,6 +12,8 @@ import re
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, List, Mapping, Sequence, Union
 
+from soybean_mx.input_errors import InputError
+
 VARIABLE = "SOYBEAN_MX_PINS"
 
 Choices = Union[str, List[str]]
@@ -22,7 +24,7 @@ _CHOICE = re.compile(r"split \d+|\w+")
 _FORM = "write PATTERN=CHOICE, or PATTERN=CHOICE,CHOICE,... with one choice per cut, such as 'fc*_weight=split 0'"
 
 
-class PinError(ValueError):
+class PinError(InputError):
     """A pin that cannot be read or that contradicts; the message is one sentence for the user."""
 
 

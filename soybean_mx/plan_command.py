@@ -5,7 +5,6 @@ import argparse
 import json
 import os
 import re
-import sys
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 
@@ -14,7 +13,8 @@ from soybean_mx import progress
 from soybean_mx import topology as topologies
 from soybean_mx.devices import MAX_DEVICES
 from soybean_mx.files import write_json
-from soybean_mx.topology import Topology, TopologyError
+from soybean_mx.input_errors import InputError
+from soybean_mx.topology import Topology
 
 STRATEGIES = ("data", "model", "owt", "megatron", "recursive", "spartan", "zero", "optimal")
 OBJECTIVES = ("bytes", "time")
@@ -24,7 +24,7 @@ _UNITS = {"": 1, **{f"{prefix}B": 1000 ** power for power, prefix in enumerate((
           **{f"{prefix}iB": 1024 ** power for power, prefix in enumerate(("K", "M", "G", "T"), 1)}}
 
 
-class ArgumentError(ValueError):
+class ArgumentError(InputError):
     """Arguments that cannot be used; the message is one sentence for the user."""
 
 
@@ -82,28 +82,19 @@ def add_planner_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2, a plan that is refused with 1."""
-    from soybean_mx.core import PlanError
-
-    try:
-        topology = topologies.load(arguments.topology) if arguments.topology else None
-        options = planner_options(arguments, topology)
-        if arguments.compare and arguments.output is not None:
-            raise ArgumentError(f"Both --compare and -o {arguments.output} were given, but only one plan can be "
-                                "written: run once more with --strategy and -o.")
-        if arguments.compare and (arguments.html is not None or arguments.dot is not None):
-            raise ArgumentError("Both --compare and --html or --dot were given, but one command does one of them: "
-                                "leave out --compare (a page has all strategies side by side).")
-        loaded = load_model(arguments)
-        if arguments.compare:
-            return _compare(arguments, loaded, options, topology)
-        return _plan(arguments, loaded, options, topology)
-    except (ArgumentError, TopologyError, user_pins.PinError) as error:
-        status, message = 2, error
-    except PlanError as error:
-        status, message = 1, error
-    print(f"{arguments.prog}: error: {' '.join(str(message).split())}", file=sys.stderr)
-    return status
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
+    topology = topologies.load(arguments.topology) if arguments.topology else None
+    options = planner_options(arguments, topology)
+    if arguments.compare and arguments.output is not None:
+        raise ArgumentError(f"Both --compare and -o {arguments.output} were given, but only one plan can be written: "
+                            "run once more with --strategy and -o.")
+    if arguments.compare and (arguments.html is not None or arguments.dot is not None):
+        raise ArgumentError("Both --compare and --html or --dot were given, but one command does one of them: leave "
+                            "out --compare (a page has all strategies side by side).")
+    loaded = load_model(arguments)
+    if arguments.compare:
+        return _compare(arguments, loaded, options, topology)
+    return _plan(arguments, loaded, options, topology)
 
 
 def load_model(arguments: argparse.Namespace) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from typing import Any, Callable, Dict, List, Mapping
 
 from soybean_mx import progress
@@ -33,17 +32,13 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2."""
-    try:
-        if arguments.quick and arguments.paper != "soybean":
-            raise ArgumentError(f"--quick was given for {arguments.paper}, of which all takes seconds: leave it out.")
-        figures = _figures()
-        _check_folder(arguments.output)
-        report = _REPORTS[arguments.paper](arguments)
-        written = _write(arguments, report, getattr(figures, arguments.paper)(report))
-    except ArgumentError as error:
-        print(f"{arguments.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
+    if arguments.quick and arguments.paper != "soybean":
+        raise ArgumentError(f"--quick was given for {arguments.paper}, of which all takes seconds: leave it out.")
+    figures = _figures()
+    _check_folder(arguments.output)
+    report = _REPORTS[arguments.paper](arguments)
+    written = _write(arguments, report, getattr(figures, arguments.paper)(report))
     if arguments.json:
         print(json.dumps(report, indent=1))
     else:

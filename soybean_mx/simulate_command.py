@@ -4,11 +4,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from soybean_mx import pins as user_pins
 from soybean_mx import progress
 from soybean_mx import topology as topologies
 from soybean_mx.plan_command import (
@@ -21,7 +19,7 @@ from soybean_mx.plan_command import (
     planner_options,
     search,
 )
-from soybean_mx.topology import Device, Level, Topology, TopologyError
+from soybean_mx.topology import Device, Level, Topology
 
 ROOFLINE, MEASURED = "roofline", "measured"
 # Those of soybean_mx.simulation.pipelines, which take a batch in microbatches and which do not.
@@ -90,23 +88,11 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2, a plan that is refused with 1."""
-    from soybean_mx.core import PlanError
-    from soybean_mx.pipeline.profile import ProfileError
-    from soybean_mx.simulation.chrome_trace import TraceError
-    from soybean_mx.simulation.operator_times import TimesError
-
-    try:
-        _check(arguments)
-        if arguments.pipeline is not None or arguments.profile:
-            return _run_pipeline(arguments)
-        return _run(arguments)
-    except (ArgumentError, TopologyError, user_pins.PinError, TimesError, TraceError, ProfileError) as error:
-        status, message = 2, error
-    except PlanError as error:
-        status, message = 1, error
-    print(f"{arguments.prog}: error: {' '.join(str(message).split())}", file=sys.stderr)
-    return status
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
+    _check(arguments)
+    if arguments.pipeline is not None or arguments.profile:
+        return _run_pipeline(arguments)
+    return _run(arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -28,7 +28,8 @@ from soybean_mx.devices import VARIABLE, Device, DeviceError, contexts, devices_
 
 # Modules of this package that do not import MXNet, so may be imported before it and at any time.
 _LIGHT = {"soybean_mx." + name for name in (
-    "startup", "devices", "cuda_libraries", "clean_copies", "cli", "__main__", "doctor", "files", "pins",
+    "startup", "core", "devices", "input_errors", "cuda_libraries", "clean_copies", "cli", "__main__", "doctor", "files",
+    "pins",
     "plan_command", "plan_report", "rules", "topology", "topology_command", "progress", "reproduce_command",
     "bench_command", "benchmark", "benchmark.contender", "benchmark.contenders")}
 

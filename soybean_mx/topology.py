@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from soybean_mx.devices import MAX_DEVICES
+from soybean_mx.input_errors import InputError
 
 Groups = Union[int, Tuple[int, ...], None]
 
@@ -28,7 +29,7 @@ MAX_HOSTS = 128
 _HOSTS = re.compile(r"\s*(\d+)\s*x\s*([A-Za-z][\w.\-]*)\s*(?:@\s*([\d.]+)\s*Gb/s\s*)?", re.IGNORECASE)
 
 
-class TopologyError(ValueError):
+class TopologyError(InputError):
     """A topology that cannot be used; the message is one sentence for the user."""
 
 

@@ -8,7 +8,7 @@ from typing import Optional
 
 from soybean_mx import progress, startup
 from soybean_mx import topology as topologies
-from soybean_mx.devices import VARIABLE, DeviceError, contexts, parse_devices
+from soybean_mx.devices import VARIABLE, contexts, parse_devices
 from soybean_mx.files import write_json
 from soybean_mx.topology import PRESETS, Level, Topology, TopologyError
 
@@ -31,15 +31,7 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2."""
-    try:
-        return _run(arguments)
-    except (TopologyError, DeviceError) as error:
-        print(f"{arguments.prog}: error: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(arguments: argparse.Namespace) -> int:
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
     wanted = [bool(arguments.name), arguments.list, arguments.measure]
     if sum(wanted) != 1:
         raise TopologyError(f"{sum(wanted)} of a name, --list and --measure were given: give one of them.")

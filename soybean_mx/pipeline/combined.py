@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from soybean_mx import core
+from soybean_mx.input_errors import InputError
 from soybean_mx.pipeline.symbol_parts import cut_out
 from soybean_mx.topology import Level, Topology
 
@@ -29,7 +30,7 @@ MOST_CUTS = 48
 ASYNCHRONOUS, FLUSH = "1f1b", "flush"
 
 
-class CombinationError(ValueError):
+class CombinationError(InputError):
     """Options that cannot be used; the message says what to do."""
 
 

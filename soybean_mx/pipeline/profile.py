@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from soybean_mx.files import write_text
+from soybean_mx.input_errors import InputError
 
 _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 _FORM = ("NAME -- DESCRIPTION -- forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES, "
@@ -29,7 +30,7 @@ _SEPARATOR = " -- "
 SHIPPED = Path(__file__).resolve().parent / "profiles"
 
 
-class ProfileError(ValueError):
+class ProfileError(InputError):
     """A profile that cannot be read or used; the message is one sentence for the user."""
 
 

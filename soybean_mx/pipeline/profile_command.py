@@ -5,12 +5,10 @@ import argparse
 import json
 import os
 import re
-import sys
 import time
 from typing import Any, Dict, List, Mapping
 
 from soybean_mx import progress
-from soybean_mx.pipeline.profile import ProfileError
 from soybean_mx.plan_command import ArgumentError, parse_input_shapes
 
 DEFAULT_BATCH_SIZE = 32
@@ -39,12 +37,8 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2."""
-    try:
-        report = _profile(arguments)
-    except (ArgumentError, ProfileError) as error:
-        print(f"{arguments.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
+    report = _profile(arguments)
     if arguments.json:
         print(json.dumps(report, indent=1))
     else:

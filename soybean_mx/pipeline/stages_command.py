@@ -5,7 +5,6 @@ import argparse
 import json
 import math
 import re
-import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from soybean_mx import progress
@@ -13,7 +12,7 @@ from soybean_mx import topology as topologies
 from soybean_mx.pipeline import profile as profiles
 from soybean_mx.pipeline.profile import Profile, ProfileError
 from soybean_mx.plan_command import OPTIMIZER_STATES, ArgumentError, parse_size
-from soybean_mx.topology import Topology, TopologyError
+from soybean_mx.topology import Topology
 
 COST_MODELS = ("overlap", "released", "v1", "sosp")
 SCHEDULES = ("1f1b", "flush")
@@ -61,33 +60,26 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command. Arguments that cannot be used end it with status 2, a plan that is refused with 1."""
-    from soybean_mx.core import PlanError
-
-    try:
-        topology = topologies.load(arguments.topology) if arguments.topology else None
-        if arguments.compare:
-            return _compare(arguments, topology)
-        for option in _OF_COMPARISONS:
-            if getattr(arguments, option) is not None:
-                raise ArgumentError(f"--{option.replace('_', '-')} {getattr(arguments, option)} was given without "
-                                    "--compare, and a profile's batch is fixed: leave it out, or add --compare.")
-        levels = device_levels(arguments.devices, arguments.bandwidth, topology)
-        options = _options(arguments, levels)
-        profile = profiles.load(arguments.profile)
-        with progress.waiting(f"planning {arguments.profile}"):
-            report = plan(profile, options)
-    except (ArgumentError, TopologyError, ProfileError) as error:
-        return _failed(arguments, error, 2)
-    except PlanError as error:
-        return _failed(arguments, error, 1)
+    """Run the command; raises what :func:`soybean_mx.cli.main` tells."""
+    topology = topologies.load(arguments.topology) if arguments.topology else None
+    if arguments.compare:
+        return _compare(arguments, topology)
+    for option in _OF_COMPARISONS:
+        if getattr(arguments, option) is not None:
+            raise ArgumentError(f"--{option.replace('_', '-')} {getattr(arguments, option)} was given without "
+                                "--compare, and a profile's batch is fixed: leave it out, or add --compare.")
+    levels = device_levels(arguments.devices, arguments.bandwidth, topology)
+    options = _options(arguments, levels)
+    profile = profiles.load(arguments.profile)
+    with progress.waiting(f"planning {arguments.profile}"):
+        report = plan(profile, options)
     report = {"profile": arguments.profile, "topology": None if topology is None else topology.name, **report}
     if arguments.output is not None:
         try:
             profile.with_stages(report["stages"]).write(arguments.output)
         except OSError as error:
-            return _failed(arguments, f"The profile cannot be written to {arguments.output!r} ({error.strerror}): "
-                                      "give another -o.", 2)
+            raise ArgumentError(f"The profile cannot be written to {arguments.output!r} ({error.strerror}): give "
+                                "another -o.") from None
     if arguments.json:
         print(json.dumps(report, indent=1))
     else:
@@ -141,11 +133,6 @@ def _loaded(arguments: argparse.Namespace, batch: int):
         return model_loading.load(arguments.profile, batch, classes=arguments.classes)
     except model_loading.ModelError as error:
         raise ArgumentError(str(error)) from None
-
-
-def _failed(arguments: argparse.Namespace, error: object, status: int) -> int:
-    print(f"{arguments.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return status
 
 
 def _options(arguments: argparse.Namespace, levels: List[Dict[str, Any]]) -> Dict[str, Any]:

@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from soybean_mx.files import write_text
+from soybean_mx.input_errors import InputError
 from soybean_mx.simulation.simulator import Simulation
 from soybean_mx.simulation.steps import BACKWARD, COPY, FORWARD, SUM, UPDATE, Step, operators_of
 
@@ -22,7 +23,7 @@ _SUMS = ("ElementWiseSum", "add_n", "elemwise_add", "_grad_add")
 _COPIES = ("CopyCPU2CPU", "CopyGPU2GPU", "CopyCPU2GPU", "CopyGPU2CPU", "_CrossDeviceCopy")
 
 
-class TraceError(ValueError):
+class TraceError(InputError):
     """A trace that cannot be read; the message is one sentence for the user."""
 
 

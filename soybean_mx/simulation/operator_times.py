@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from soybean_mx.files import write_json
+from soybean_mx.input_errors import InputError
 from soybean_mx.simulation.steps import BACKWARD, COPY, FORWARD, Step, Task
 from soybean_mx.topology import Device
 
 _VERSION = 1
 
 
-class TimesError(ValueError):
+class TimesError(InputError):
     """Times of operators that cannot be read or used; the message is one sentence for the user."""
 
 

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from soybean_mx.input_errors import InputError
 from soybean_mx.pipeline import combined
 from soybean_mx.pipeline.profile import Profile
 from soybean_mx.pipeline.schedule import (
@@ -39,7 +40,7 @@ from soybean_mx.topology import Topology
 SCHEDULES = ("1f1b", "1f1b-vertical-sync", "2bw", "flush", "gpipe")
 
 
-class PipelineError(ValueError):
+class PipelineError(InputError):
     """A pipeline that cannot be simulated; the message is one sentence for the user."""
 
 
