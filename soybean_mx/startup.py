@@ -28,10 +28,9 @@ from soybean_mx.devices import VARIABLE, Device, DeviceError, contexts, devices_
 
 # Modules of this package that do not import MXNet, so may be imported before it and at any time.
 _LIGHT = {"soybean_mx." + name for name in (
-    "startup", "core", "devices", "input_errors", "cuda_libraries", "clean_copies", "cli", "__main__", "doctor", "files",
-    "pins",
-    "plan_command", "plan_report", "rules", "topology", "topology_command", "progress", "reproduce_command",
-    "bench_command", "benchmark", "benchmark.contender", "benchmark.contenders")}
+    "startup", "core", "devices", "input_errors", "cuda_libraries", "clean_copies", "cli", "__main__", "doctor",
+    "files", "pins", "plan_command", "plan_report", "rules", "topology", "topology_command", "progress",
+    "reproduce_command", "bench_command", "benchmark", "benchmark.contender", "benchmark.contenders")}
 
 
 def install() -> None:
