@@ -74,15 +74,16 @@ class Alignment {
     }
   }
 
-  // Cuts that were `before` become `after`, as many as are wanted, inside of all others.
+  // Cuts that were `before` become `after`, as many as are wanted, inside of all others. Of these
+  // the outermost divides last, so that the smallest pieces cross its links.
   void turn(int before, int after, int level) {
     for (int cut = 0; cut < mesh_.cut_count(); ++cut) {
-      if (reference_[index(cut)] == before) take(cut, after, level + cut);
+      if (reference_[index(cut)] == before) take(cut, after, level + mesh_.cut_count() - cut);
     }
   }
 
   void turn_any(int after, int level) {
-    for (int cut = 0; cut < mesh_.cut_count(); ++cut) take(cut, after, level + cut);
+    for (int cut = 0; cut < mesh_.cut_count(); ++cut) take(cut, after, level + mesh_.cut_count() - cut);
   }
 
   std::vector<int> wanted() const {

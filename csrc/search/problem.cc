@@ -27,12 +27,13 @@ Tiling without_partial(const Tiling& tiling) {
 }
 
 // The tilings in which a variable needs no more than the gathering of copies to be
-// used in this one: its replicated cuts spread over a dim, innermost.
+// used in this one: its replicated cuts spread over a dim, innermost. Of these the outermost
+// divides last, so that the smallest pieces cross its links, which are the slowest.
 std::vector<Tiling> spread(const Mesh& mesh, const Shape& shape, const Tiling& need) {
   std::vector<Tiling> out{need};
   for (size_t first = 0; first < shape.size(); ++first) {
     Tiling tiling = need;
-    for (size_t i = 0; i < need.size(); ++i) {
+    for (size_t i = need.size(); i-- > 0;) {
       if (need[i] >= 0) continue;
       // Onto the first dim that has room, from `first` on.
       for (size_t d = 0; d < shape.size(); ++d) {

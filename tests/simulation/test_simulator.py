@@ -3,9 +3,13 @@ from __future__ import annotations
 
 import json
 
+import soybean_mx  # noqa: F401  (before MXNet)
+
+import mxnet as mx  # isort: skip
 import pytest
 
 from soybean_mx import core
+from soybean_mx.graph import describe
 from soybean_mx.model_loading import load
 from soybean_mx.simulation import Roofline, simulate
 from soybean_mx.simulation.steps import COPY, UPDATE
@@ -39,6 +43,22 @@ def test_bytes_are_those_of_the_lowered_graph(strategy, text):
         assert busy + idle == pytest.approx(found.seconds) and busy <= found.seconds
     assert 0 <= found.communication_share < 1 and found.transfer_free_seconds <= found.seconds
     assert all(link.busy_seconds <= found.seconds for link in found.links)
+
+
+@pytest.mark.parametrize("text, hosts", [("2xp2.8xlarge", 2), ("4xp3.16xlarge@25Gb/s", 4)])
+def test_data_parallelism_brings_each_weight_to_a_host_once(text, hosts):
+    """Every host lacks all but its own share of the weights, and of the terms of their gradients: nothing crosses the
+    network more than once each way, as the tiles that cross are those that the inner links then spread."""
+    x = mx.sym.var("x")
+    for layer in range(3):
+        x = mx.sym.FullyConnected(x, num_hidden=64, no_bias=True, name=f"fc{layer}")
+    weights = {f"fc{layer}_weight": ((64, 64), "float32") for layer in range(3)}
+    graph = describe(x, {"x": ((64, 64), "float32")}, weights, set(weights), True)
+    topology = named(text)
+    plan = core.plan(graph, {"devices": topology.devices, "strategy": "data", "topology": topology.to_json()})
+    crossing = [count for link, count in simulate(graph, plan, topology).link_bytes.items() if "network" in link]
+    assert len(crossing) == 2 * hosts
+    assert set(crossing) == {2 * 3 * 64 * 64 * 4 * (hosts - 1) // hosts}
 
 
 def test_faster_links_change_nothing_but_communication():
