@@ -1,7 +1,7 @@
 """The last update that all stages have completed, kept while stages update at different times, for when one fails.
 
 A *point* is a version of every stage after the same number of steps. Each update writes its versions elsewhere than
-over those of the newest point that all stages are known to complete first; and it is *stamped* when it is done: an
+over those of a point that all stages are known to complete first; and it is *stamped* when it is done: an
 engine operation says afterwards what has happened, whatever became of the
 errors. For MXNet forgets an error once somebody has read it, and what comes later runs, on whatever is in memory. So an
 update is guarded: by an operation that fails unless the update before it, the losses of its own minibatches, and the
@@ -48,10 +48,13 @@ class FullUpdates:
         The device of each stage that updates its weights.
     rounds : sequence of int
         The number of steps that one update of each stage takes in.
+    slack : int
+        How many points behind the newest are kept too, so that a stage need not wait until others have completed what
+        they are at; each is a version more.
     """
 
-    def __init__(self, contexts: Sequence[mx.Context], rounds: Sequence[int]):
-        self._contexts, self._rounds = list(contexts), list(rounds)
+    def __init__(self, contexts: Sequence[mx.Context], rounds: Sequence[int], slack: int):
+        self._contexts, self._rounds, self._slack = list(contexts), list(rounds), slack
         self._updates: Dict[Tuple[int, int], _Update] = {}
         self._points: List[Point] = []
         self._losses: Dict[int, _Done] = {}
@@ -89,7 +92,12 @@ class FullUpdates:
 
     def needed_from(self, stage: int) -> int:
         """The oldest version of a stage that must stay."""
-        return self._points[-1][stage]
+        return self._kept[stage]
+
+    @property
+    def _kept(self) -> Point:
+        """What no update may write over."""
+        return self._points[max(0, len(self._points) - 1 - self._slack)]
 
     def guard(self, stage: int, microbatches: Sequence[int], target: NDArray) -> None:
         """Queue what lets a stage's next version of a parameter be written only if all before it went well.
@@ -104,7 +112,7 @@ class FullUpdates:
             What is to be written.
         """
         before = [self._updates[stage, self._made[stage]].done]
-        before += [self._updates[other, version].done for other, version in enumerate(self._points[-1])]
+        before += [self._updates[other, version].done for other, version in enumerate(self._kept)]
         before += [self._losses[number] for number in microbatches]
         tokens = {id(done.token): done.token for done in before}
         Order(self._contexts[stage], list(tokens.values()), [target], core.guard([done.stamp for done in before]))()

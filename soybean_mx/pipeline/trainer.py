@@ -85,8 +85,8 @@ class PipelineTrainer:
     recoverable : bool, optional
         Whether the parameters of the last update that all stages have completed can be saved after one has failed. On,
         but for ``1f1b`` with different numbers of replicas. With ``1f1b`` a stage then has up to as many versions as
-        there are stages (one more with replicas), and with different replicas as many as it makes between two steps
-        after which all stages have updated; False leaves it with PipeDream's number. Other schedules have these
+        there are stages and one more (two with replicas), and with different replicas as many as it makes between two
+        steps after which all stages have updated; False leaves it with PipeDream's number. Other schedules have these
         versions anyway.
 
     Raises
@@ -553,7 +553,8 @@ class PipelineTrainer:
     def _new_full_updates(self) -> FullUpdates:
         stages = range(len(self._replicas))
         full = FullUpdates([self._workers[stage, 0].context for stage in stages],
-                           self._replicas if self.schedule in PER_MINIBATCH else [1] * len(stages))
+                           self._replicas if self.schedule in PER_MINIBATCH else [1] * len(stages),
+                           1 if self.schedule == "1f1b" else 0)
         values = [{name: self._workers[stage, 0].weights[name].value(0) for name in self._asked
                    if self._owner[name] == stage} for stage in stages]
         full.start([0] * len(stages), values, [self._copied_states(stage) for stage in stages])

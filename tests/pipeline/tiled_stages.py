@@ -100,7 +100,8 @@ def difference(whole, tiled, schedule, optimizer="sgd", settings=None, **options
     """The largest difference of any number; `whole` and `tiled` are the devices and options of the two."""
     expected, plain = trained(whole[0], schedule, optimizer, settings, **options, **whole[1])
     found, trainer = trained(tiled[0], schedule, optimizer, settings, **options, **tiled[1])
-    assert trainer.versions_alive() == plain.versions_alive(), (trainer.versions_alive(), plain.versions_alive())
+    if schedule != "1f1b":  # there, how many there are depends on how far the stages are apart
+        assert trainer.versions_alive() == plain.versions_alive(), (trainer.versions_alive(), plain.versions_alive())
     assert trainer.most_in_flight() == plain.most_in_flight(), (trainer.most_in_flight(), plain.most_in_flight())
     return max(float(np.abs(a - b).max()) for a, b in zip(expected, found))
 
