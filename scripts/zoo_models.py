@@ -124,8 +124,8 @@ FAMILIES: Tuple[Family, ...] = (
     Family(r"^p3d", (3, 16, 64, 64), {}, images, 2),
     Family(r"^i3d.*custom|^slowfast.*custom", (3, 36, 32, 32), {"nclass": 10}),
     Family(r"_v1b_custom", (3, 48, 48), {"nclass": 10, "use_kinetics_pretrain": False}),
-    # At 32 pixels they normalise over 8 numbers at their ends, which amplifies rounding to 2e-6 and 2e-3.
-    Family(r"^i3d_nl5_resnet101|^r2plus1d_resnet1", (3, 16, 48, 48)),
+    # At 32 pixels it normalises over 8 numbers at its end, which amplifies rounding to 2e-6.
+    Family(r"^i3d_nl5_resnet101", (3, 16, 48, 48)),
     Family(r"^(r2plus1d|i3d)", (3, 16, 32, 32)),
     Family(r"^slowfast_8x8", (3, 40, 32, 32)),
     Family(r"^slowfast_16x8", (3, 80, 32, 32), {}, images, 2),
