@@ -9,7 +9,7 @@ import argparse
 import os
 import statistics
 import sys
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MXNET_CPU_TEMP_COPY", "64")
@@ -48,6 +48,9 @@ class OneVersion(Versions):
 class WithoutStashing(PipelineTrainer):
     """1F1B in which a backward pass uses the newest weights, not those of its forward pass."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, recoverable=False, **options)  # which keeps no versions besides
+
     def _build(self, data, label) -> None:
         super()._build(data, label)
         for worker in self._workers.values():
@@ -80,8 +83,7 @@ class Run:
         # A batch is one microbatch everywhere, so that BatchNorm has the same statistics.
         self._trainer = trainer(self._net, gluon.loss.SoftmaxCrossEntropyLoss(), "sgd",
                                 {"learning_rate": args.lr, "momentum": args.momentum, "wd": 5e-4},
-                                f"cpu:{args.stages}", schedule, microbatches=1,
-                                recoverable=False if kind == WITHOUT else None)
+                                f"cpu:{args.stages}", schedule, microbatches=1)
         self._evaluate_every = max(1, self.source.num_batches // args.evaluations)
 
     def accuracies(self, epochs: int, bar: tqdm) -> Dict[float, float]:

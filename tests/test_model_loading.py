@@ -74,9 +74,11 @@ def test_the_graph_is_that_of_the_network_as_it_runs(name):
 
 def test_the_largest_network_loads_at_once_and_holds_no_array():
     load("resnet18_v1")
-    before = time.perf_counter()
-    loaded = load("resnet152_v1")
-    assert time.perf_counter() - before < 1.0
+    began = time.process_time()
+    load("resnet18_v1")
+    small = time.process_time() - began
+    loaded = load("resnet152_v1")  # 8 times the operators, 5 times the parameters
+    assert time.process_time() - began < 25 * small
     assert loaded.batch_size == model_loading.DEFAULT_BATCH_SIZE
     assert loaded.graph["shapes"]["resnetv10_dense0_weight"] == [[1000, 2048]]
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import pytest
 
@@ -23,6 +24,12 @@ def test_the_measured_bubble_is_the_formula(tmp_path):
         assert all(share * on_device == pytest.approx(1 - float(formula), abs=SLACK) for share in shares), schedule
 
 
+class _Stamped(NamedTuple):
+    """A stamp whose time is given."""
+
+    nanoseconds: int
+
+
 class _Given:
     """A trace whose times are given."""
 
@@ -32,7 +39,8 @@ class _Given:
         self.trace = Trace(schedule, replicas, [])
         self.trace.contexts = [None] * sum(replicas)
         for kind, stage, microbatch, device, begin, end in events:
-            self.trace._held.append((Operation(kind, stage, microbatch, 0), 0, device, (begin, end)))
+            stamps = _Stamped(begin), _Stamped(end)
+            self.trace._held.append((Operation(kind, stage, microbatch, 0), 0, device, stamps))
 
 
 def test_shares_of_given_times():
