@@ -51,9 +51,8 @@ class Order:
 
 
 @atexit.register
-def _finish() -> None:
-    """Let what is queued end before the process does: MXNet's workers may abort it otherwise. Errors are of arrays that
-    nobody has read."""
+def finish() -> None:
+    """Let what is queued end, as it must before the process does. Errors are of arrays that nobody has read."""
     try:
         mx.nd.waitall()
     except mx.MXNetError:

@@ -6,10 +6,13 @@ engine; nothing waits on the host.
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
+import gc
 import json
 import os
+import weakref
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -21,12 +24,15 @@ from mxnet.ndarray import NDArray
 from soybean_mx import control_flow, sgd
 from soybean_mx import regions as tiles_of
 from soybean_mx.clean_copies import cleaned, cleaning
-from soybean_mx.engine_order import Order
+from soybean_mx.engine_order import Order, finish
 from soybean_mx.graph import is_random
 from soybean_mx.parameters import Cut, Layout, TiledParameter
 from soybean_mx.recomputation import with_recomputation
 from soybean_mx.regions import Region, Shape, empty
 from soybean_mx.shared_memory import reads_freed_memory
+
+# What is bound, to be let go of before MXNet ends.
+_BOUND: "weakref.WeakSet[BoundGraph]" = weakref.WeakSet()
 
 # At most this many arrays in one multi_sgd_update (the operator's own limit is 60).
 _MAX_FUSED = 40
@@ -117,6 +123,16 @@ class Tiles(NamedTuple):
         return cls(source.layout, source.tiles(), source.gradient_tiles(), parameter.grad_req)
 
 
+@atexit.register
+def _let_go() -> None:
+    """Let MXNet free all executors while its engine still runs: freed behind it, they abort the process."""
+    finish()
+    for bound in list(_BOUND):
+        bound.free()
+    gc.collect()
+    finish()
+
+
 class BoundGraph:
     """One executor of a program.
 
@@ -162,6 +178,7 @@ class BoundGraph:
         self._fence = _Fence(self._executor.aux_arrays if program.training and gradients else [])
         self.outputs: List[NDArray] = self._executor.outputs
         self._statistics: Optional[List[Tuple[_Movement, float]]] = None
+        _BOUND.add(self)
 
     def _input_tile(self, slot: Slot, dtype) -> Tuple[NDArray, Optional[NDArray]]:
         context = self.program.contexts[slot.device]
@@ -172,6 +189,11 @@ class BoundGraph:
         gradient = empty(slot.region.shape, context, dtype)
         self._input_gradients.setdefault(slot.source, []).append((slot.region, gradient))
         return tile, gradient
+
+    def free(self) -> None:
+        """Let go of the executor and its arrays; it cannot run again."""
+        self._executor = self._fence = self._statistics = None
+        self.outputs = []
 
     def feed(self, inputs: Mapping[str, NDArray]) -> None:
         """Queue copies of the caller's arrays (legacy, whole, each on one device) into the input tiles."""
