@@ -1,6 +1,6 @@
 // soybean_mx's own operators, for CPU contexts:
 //
-//   _soybean_mx_channel_sums(data; axis) -> sums (2, channels) in double precision
+//   _soybean_mx_channel_sums(data; axis, bins) -> sums (2 * bins, channels) in double precision
 //   _soybean_mx_batch_norm_factors(sums, gamma, beta; count, eps, fix_gamma)
 //       -> factors (2, channels), mean, var (channels,)
 //
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/batch_norm.h"
+#include "kernels/binned_sum.h"
 
 namespace soybean {
 namespace {
@@ -88,6 +89,14 @@ void with_type(int type, Body body) {
 
 constexpr const char* kSums = "_soybean_mx_channel_sums";
 
+int64_t bin_count(const Attributes& attrs) {
+  const std::string& bins = attribute(attrs, "bins");
+  if (bins != "1" && bins != std::to_string(kBins)) {
+    throw std::invalid_argument("bins is " + bins + ", but 1 and " + std::to_string(kBins) + " are possible");
+  }
+  return bins == "1" ? 1 : kBins;
+}
+
 MXReturnValue sums_arity(const Attributes&, int* inputs, int* outputs) {
   *inputs = 1;
   *outputs = 1;
@@ -103,7 +112,7 @@ MXReturnValue sums_shapes(const Attributes& attrs, Shapes* in, Shapes* out) {
   return guarded(kSums, [&] {
     const std::vector<unsigned int>& data = (*in)[0];
     if (data.empty()) return;  // not known yet
-    (*out)[0] = {2, data[channel_axis(attrs, data.size())]};
+    (*out)[0] = {2 * static_cast<unsigned int>(bin_count(attrs)), data[channel_axis(attrs, data.size())]};
   });
 }
 
@@ -113,7 +122,7 @@ MXReturnValue sums_forward(const Attributes& attrs, Tensors* in, Tensors* out, c
     const ChannelView view = view_of(data, channel_axis(attrs, data.shape.size()));
     with_type(data.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      channel_sums(view, data.data<T>(), (*out)[0].data<double>());
+      channel_sums(view, data.data<T>(), bin_count(attrs), (*out)[0].data<double>());
     });
   });
 }
@@ -125,7 +134,7 @@ MXReturnValue sums_backward(const Attributes& attrs, Tensors* in, Tensors* out, 
     const ChannelView view = view_of(data, channel_axis(attrs, data.shape.size()));
     with_type(data.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      channel_sums_gradient(view, data.data<T>(), (*in)[0].data<double>(), (*out)[0].data<T>());
+      channel_sums_gradient(view, data.data<T>(), bin_count(attrs), (*in)[0].data<double>(), (*out)[0].data<T>());
     });
   });
 }
@@ -137,6 +146,10 @@ constexpr const char* kFactors = "_soybean_mx_batch_norm_factors";
 BatchNormSettings settings(const Attributes& attrs) {
   const std::string& fix_gamma = attribute(attrs, "fix_gamma");
   return {number(attrs, "count"), number(attrs, "eps"), fix_gamma == "True" || fix_gamma == "1"};
+}
+
+ChannelSums channel_sums_of(MXTensor* tensor) {
+  return {tensor->shape[1], tensor->shape[0] / 2, tensor->data<double>()};
 }
 
 MXReturnValue factors_arity(const Attributes&, int* inputs, int* outputs) {
@@ -162,7 +175,7 @@ MXReturnValue factors_forward(const Attributes& attrs, Tensors* in, Tensors* out
     MXTensor& gamma = (*in)[1];
     with_type(gamma.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      batch_norm_factors<T>(settings(attrs), gamma.size(), (*in)[0].data<double>(), gamma.data<T>(), (*in)[2].data<T>(),
+      batch_norm_factors<T>(settings(attrs), channel_sums_of(&(*in)[0]), gamma.data<T>(), (*in)[2].data<T>(),
                             {(*out)[0].data<T>(), (*out)[1].data<T>(), (*out)[2].data<T>()});
     });
   });
@@ -174,7 +187,7 @@ MXReturnValue factors_backward(const Attributes& attrs, Tensors* in, Tensors* ou
     MXTensor& gamma = (*in)[4];
     with_type(gamma.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      batch_norm_factors_gradient<T>(settings(attrs), gamma.size(), (*in)[0].data<T>(), (*in)[3].data<double>(), gamma.data<T>(),
+      batch_norm_factors_gradient<T>(settings(attrs), channel_sums_of(&(*in)[3]), (*in)[0].data<T>(), gamma.data<T>(),
                                      {(*out)[0].data<double>(), (*out)[1].data<T>(), (*out)[2].data<T>()});
     });
   });

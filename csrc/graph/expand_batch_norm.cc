@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "kernels/binned_sum.h"
 #include "rules/rule.h"
 
 namespace soybean {
@@ -159,7 +160,9 @@ class Expander {
     const int64_t channels = vector.shape[0];
     const std::string axis = std::to_string(in.axis);
     const Entry x = cast(in.data, std::max(4, type(in.data).itemsize), name + "_in");
-    const Entry sums = add("_soybean_mx_channel_sums", name + "_sums", {{"axis", axis}}, {x}, {{2, channels}, 8});
+    const int64_t bins = type(x).itemsize == 8 ? kBins : 1;
+    const Entry sums = add("_soybean_mx_channel_sums", name + "_sums", {{"axis", axis}, {"bins", std::to_string(bins)}},
+                           {x}, {{2 * bins, channels}, 8});
     const Entry factors =
         add_several("_soybean_mx_batch_norm_factors", name + "_factors",
                     {{"count", std::to_string(element_count(type(x).shape) / channels)},

@@ -18,7 +18,7 @@
 //
 // With soybean_mx's own operators (csrc/kernels/batch_norm.h) it is
 //
-//   sums           = sum(x), sum(x^2)     in double precision
+//   sums           = sum(x), sum(x^2)     in double precision, of doubles in more
 //   factor, offset = batch_norm_factors(sums, gamma, beta)
 //   out            = batch_norm_shift(x, factor, offset)
 //

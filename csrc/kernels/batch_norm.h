@@ -6,8 +6,10 @@
 //   factor, offset   so that factor * x / sqrt(1 + eps) + offset is the normalized x;
 //                    together in one tensor, which goes to all devices at once
 //
-// MXNet's BatchNorm with a mean of 0 and a variance of 1 does the rest. Sums are in double
-// precision: E[x^2] - E[x]^2 loses as many digits as mean^2 is larger than the variance.
+// MXNet's BatchNorm with a mean of 0 and a variance of 1 does the rest. E[x^2] - E[x]^2 loses
+// as many digits as mean^2 is larger than the variance. For x in single precision sums in
+// double precision have them to spare; for x in double precision sums are in bins
+// (kernels/binned_sum.h), of which devices lose nothing either.
 #ifndef SOYBEAN_KERNELS_BATCH_NORM_H_
 #define SOYBEAN_KERNELS_BATCH_NORM_H_
 
@@ -20,14 +22,20 @@ struct ChannelView {
   int64_t outer, channels, inner;
 };
 
-// sums: (2, channels), of x and of x^2.
+// sums: (2, bins, channels), of x and of x^2; 1 or kBins bins.
 template <typename T>
-void channel_sums(const ChannelView& view, const T* x, double* sums);
+void channel_sums(const ChannelView& view, const T* x, int64_t bins, double* sums);
 
-// The gradient of x: what the sums' gradients pass on to it.
+// The gradient of x: what the sums' gradients, which are those of each bin, pass on to it.
 template <typename T>
-void channel_sums_gradient(const ChannelView& view, const T* x, const double* sums_gradient,
-                           T* x_gradient);
+void channel_sums_gradient(const ChannelView& view, const T* x, int64_t bins,
+                           const double* sums_gradient, T* x_gradient);
+
+// A device's sums of x and of x^2, or all devices'.
+struct ChannelSums {
+  int64_t channels, bins;
+  const double* values;  // (2, bins, channels)
+};
 
 struct BatchNormSettings {
   double count;  // elements per channel, over all devices
@@ -42,19 +50,19 @@ struct BatchNormFactors {
 };
 
 template <typename T>
-void batch_norm_factors(const BatchNormSettings& settings, int64_t channels, const double* sums,
-                        const T* gamma, const T* beta, const BatchNormFactors<T>& out);
+void batch_norm_factors(const BatchNormSettings& settings, const ChannelSums& sums, const T* gamma,
+                        const T* beta, const BatchNormFactors<T>& out);
 
 template <typename T>
 struct BatchNormGradients {
-  double* sums;
+  double* sums;  // (2, bins, channels)
   T *gamma, *beta;
 };
 
 template <typename T>
-void batch_norm_factors_gradient(const BatchNormSettings& settings, int64_t channels,
-                                 const T* factors_gradient, const double* sums,
-                                 const T* gamma, const BatchNormGradients<T>& out);
+void batch_norm_factors_gradient(const BatchNormSettings& settings, const ChannelSums& sums,
+                                 const T* factors_gradient, const T* gamma,
+                                 const BatchNormGradients<T>& out);
 
 }  // namespace soybean
 

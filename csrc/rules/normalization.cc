@@ -70,7 +70,7 @@ Rule sync_batch_norm_rule(const OperatorView& op) {
   });
 }
 
-// data[n+, c, ...+] -> sums[2, c]
+// data[n+, c, ...+] -> sums[2 bins, c]
 Rule channel_sums_rule(const OperatorView& op) {
   AttributeReader attrs(op.node.attrs);
   const int64_t axis = attrs.integer("axis", 1);
@@ -87,7 +87,7 @@ Rule channel_sums_rule(const OperatorView& op) {
   return rule.input(dims).output({kWhole, dims[*channel]}).build();
 }
 
-// sums[2, c] gamma[c] beta[c] -> factors[2, c] mean[c] var[c]
+// sums[2 bins, c] gamma[c] beta[c] -> factors[2, c] mean[c] var[c]
 Rule batch_norm_factors_rule(const OperatorView& op) {
   if (!has_operands(op, 3, 3) || op.inputs[1].shape.size() != 1) return Rule();
   RuleBuilder rule(op);

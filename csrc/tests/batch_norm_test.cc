@@ -1,11 +1,13 @@
-// The kernels of BatchNorm's parts against BatchNorm written out in long double, and
-// their gradients against differences.
+// The kernels of BatchNorm's parts, on devices that hold some of the samples, against BatchNorm
+// written out in long double, and their gradients against differences.
 #include "kernels/batch_norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
 
+#include "kernels/binned_sum.h"
 #include "tests/check.h"
 
 namespace {
@@ -56,7 +58,21 @@ struct Reference {
   size_t channel(size_t i) const { return static_cast<size_t>(channel_of(view, static_cast<int64_t>(i))); }
 };
 
-void the_whole_is_batch_norm(const ChannelView& view, double mean, bool fix_gamma) {
+// As devices do: each sums its samples, and the sums are added in doubles.
+std::vector<double> sums_over_devices(const ChannelView& view, const std::vector<double>& x, int64_t bins) {
+  const size_t length = static_cast<size_t>(2 * bins * view.channels);
+  std::vector<double> total(length, 0), sums(length);
+  for (int64_t first = 0; first < view.outer;) {
+    const int64_t samples = std::min<int64_t>(view.outer - first, 1 + first % 3);
+    const double* part = x.data() + first * view.channels * view.inner;
+    soybean::channel_sums(ChannelView{samples, view.channels, view.inner}, part, bins, sums.data());
+    for (size_t i = 0; i < length; ++i) total[i] += sums[i];
+    first += samples;
+  }
+  return total;
+}
+
+void the_whole_is_batch_norm(const ChannelView& view, double mean, bool fix_gamma, int64_t bins) {
   const double eps = 0.01;
   const int64_t size = view.outer * view.channels * view.inner;
   const size_t channels = static_cast<size_t>(view.channels);
@@ -64,9 +80,10 @@ void the_whole_is_batch_norm(const ChannelView& view, double mean, bool fix_gamm
                             beta = draw<double>(view.channels, 0, 1);
   const Reference f{view, eps, draw<double>(size, 0, 1)};
   const soybean::BatchNormSettings settings{static_cast<double>(view.outer * view.inner), eps, fix_gamma};
-  std::vector<double> sums(2 * channels), factors(2 * channels), means(channels), vars(channels);
-  soybean::channel_sums(view, x.data(), sums.data());
-  soybean::batch_norm_factors<double>(settings, view.channels, sums.data(), gamma.data(), beta.data(),
+  std::vector<double> factors(2 * channels), means(channels), vars(channels);
+  const std::vector<double> sums = sums_over_devices(view, x, bins);
+  const soybean::ChannelSums channel_sums{view.channels, bins, sums.data()};
+  soybean::batch_norm_factors<double>(settings, channel_sums, gamma.data(), beta.data(),
                              {factors.data(), means.data(), vars.data()});
   const std::vector<double> ones(channels, 1.0), used = fix_gamma ? ones : gamma;
   double found = 0;
@@ -80,10 +97,10 @@ void the_whole_is_batch_norm(const ChannelView& view, double mean, bool fix_gamm
   }
   CHECK(near(found, static_cast<double>(f(x, used, beta)), 1e-9));
 
-  std::vector<double> sums_gradient(2 * channels), gamma_gradient(channels), beta_gradient(channels), by_sums(x.size());
-  soybean::batch_norm_factors_gradient<double>(settings, view.channels, factors_gradient.data(), sums.data(), gamma.data(),
+  std::vector<double> sums_gradient(sums.size()), gamma_gradient(channels), beta_gradient(channels), by_sums(x.size());
+  soybean::batch_norm_factors_gradient<double>(settings, channel_sums, factors_gradient.data(), gamma.data(),
                                       {sums_gradient.data(), gamma_gradient.data(), beta_gradient.data()});
-  soybean::channel_sums_gradient(view, x.data(), sums_gradient.data(), by_sums.data());
+  soybean::channel_sums_gradient(view, x.data(), bins, sums_gradient.data(), by_sums.data());
   for (size_t i = 0; i < x.size(); i += 7) {
     const double direct = f.weights[i] * factors[f.channel(i)] / std::sqrt(1 + eps);
     std::vector<double> moved = x;
@@ -110,7 +127,7 @@ void sums_are_exact() {
   const ChannelView view{3, 2, 70001};
   const std::vector<float> x = draw<float>(3 * 2 * 70001, 1000, 0.1);
   std::vector<double> sums(4);
-  soybean::channel_sums(view, x.data(), sums.data());
+  soybean::channel_sums(view, x.data(), 1, sums.data());
   for (size_t c = 0; c < 2; ++c) {
     long double of_x = 0, of_squares = 0;
     for (size_t i = 0; i < x.size(); ++i) {
@@ -123,16 +140,65 @@ void sums_are_exact() {
   }
 }
 
+// In double precision neither do those in bins: the variance is right where E[x^2] - E[x]^2 in
+// doubles has no digit.
+void variances_in_bins_are_exact(const ChannelView& view, double mean, double deviation) {
+  const std::vector<double> x = draw<double>(view.outer * view.channels * view.inner, mean, deviation);
+  const std::vector<double> sums = sums_over_devices(view, x, soybean::kBins);
+  const size_t channels = static_cast<size_t>(view.channels);
+  const long double count = static_cast<long double>(view.outer * view.inner);
+  const std::vector<double> ones(channels, 1.0);
+  std::vector<double> factors(2 * channels), means(channels), vars(channels);
+  soybean::batch_norm_factors<double>({static_cast<double>(count), 0.0, false}, {view.channels, soybean::kBins, sums.data()},
+                                      ones.data(), ones.data(), {factors.data(), means.data(), vars.data()});
+  for (size_t c = 0; c < channels; ++c) {
+    long double of_d = 0, of_squares = 0;
+    for (size_t i = c * static_cast<size_t>(view.inner); i < x.size(); ++i) {
+      if (channel_of(view, static_cast<int64_t>(i)) != static_cast<int64_t>(c)) continue;
+      const long double d = static_cast<long double>(x[i]) - static_cast<long double>(mean);
+      of_d += d;
+      of_squares += d * d;
+    }
+    const long double d = of_d / count;
+    CHECK(std::fabs(means[c] - (mean + d)) <= 1e-15L * (std::fabs(mean) + deviation));
+    const double tolerance = 1e-13 + 1e-31 * (mean / deviation) * (mean / deviation);
+    CHECK(std::fabs(vars[c] / (of_squares / count - d * d) - 1) <= tolerance);
+  }
+}
+
+// What is not finite is not lost: a variance of it is no number, and not 0.
+void the_infinite_stays() {
+  for (const double value : {HUGE_VAL, -HUGE_VAL, std::nan(""), 1e200}) {
+    for (const int64_t bins : {int64_t{1}, soybean::kBins}) {
+      const ChannelView view{3, 1, 2};
+      const std::vector<double> x{0, 1, 2, value, 4, 5}, sums = sums_over_devices(view, x, bins), one{1};
+      std::vector<double> factors(2), mean(1), var(1);
+      soybean::batch_norm_factors<double>({6, 0.0, false}, {1, bins, sums.data()}, one.data(), one.data(),
+                                          {factors.data(), mean.data(), var.data()});
+      CHECK(!std::isfinite(var[0]));
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
   for (const bool fix_gamma : {false, true}) {
     for (const double mean : {0.0, 30.0}) {
-      the_whole_is_batch_norm({4, 3, 35}, mean, fix_gamma);
-      the_whole_is_batch_norm({50, 6, 1}, mean, fix_gamma);
-      the_whole_is_batch_norm({1, 5, 17}, mean, fix_gamma);
+      for (const int64_t bins : {int64_t{1}, soybean::kBins}) {
+        the_whole_is_batch_norm({4, 3, 35}, mean, fix_gamma, bins);
+        the_whole_is_batch_norm({50, 6, 1}, mean, fix_gamma, bins);
+        the_whole_is_batch_norm({1, 5, 17}, mean, fix_gamma, bins);
+      }
     }
   }
   sums_are_exact();
+  for (const double mean : {0.0, 1.0, -1e8}) {
+    for (const double deviation : {1.0, 1e-3}) {
+      variances_in_bins_are_exact({9, 3, 35}, mean, deviation);
+      variances_in_bins_are_exact({50, 6, 1}, mean, deviation);
+    }
+  }
+  the_infinite_stays();
   return soybean_tests::finish("batch_norm_test");
 }
