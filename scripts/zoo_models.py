@@ -187,7 +187,7 @@ def _gluoncv(name: str, **options: Any) -> mx.gluon.Block:
         for without in ({"pretrained": False, "pretrained_base": False}, {"pretrained": False}):
             try:
                 net = model_zoo.get_model(name, **options, **without)
-                if "resnest" in name:
+                if SENSITIVE.search(name):
                     let_branches_begin_small(net)
                 getattr(net, "target_generator", None)  # a part of R-CNN that is made when it is first asked for
                 return net
@@ -196,6 +196,8 @@ def _gluoncv(name: str, **options: Any) -> mx.gluon.Block:
     raise failure
 
 
+# Networks that amplify rounding until one device with other last bits computes other gradients.
+SENSITIVE = re.compile(r"resnest|^r2plus1d")
 # A block's four BatchNorms, its residual branch's last among them, where a detection model has made one symbol of it.
 _NUMBERED_GAMMA = re.compile(r"resnest_layers\d+_\w*batchnorm(\d+)_gamma$")
 
@@ -204,12 +206,15 @@ def let_branches_begin_small(net: mx.gluon.Block) -> None:
     """Let each residual block begin near the identity, by the factor of its last BatchNorm.
 
     ResNeSts normalise over the samples alone, in every block. Begun with factors of 1, the deep ones amplify rounding
-    to 1e-3 of a gradient on one device, in float64; begun so, to 1e-10.
+    to 1e-3 of a gradient on one device, in float64; begun so, to 1e-10. A deep R(2+1)D amplifies it a hundredfold in
+    every step, to 1e-7, which turns the sign of some number before a ReLU and so moves gradients by 2e-3.
     """
     for name, parameter in net._collect_params_with_prefix().items():
         numbered = _NUMBERED_GAMMA.search(name)
         if name.endswith("bn3.gamma") or numbered and int(numbered[1]) % 4 == 3:
             parameter.init = mx.init.Constant(SMALL_BRANCH)
+            if parameter._data is not None:  # some networks initialise themselves
+                parameter.set_data(mx.nd.full(parameter.shape, SMALL_BRANCH))
 
 
 @contextlib.contextmanager
