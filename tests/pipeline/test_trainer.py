@@ -53,30 +53,3 @@ def test_running_passes_again_takes_less_memory():
     kept, again = (float(re.search(r"memory (\S+)", run_child("tests.pipeline.behaviours", ["memory", how]))[1])
                    for how in ("kept", "again"))
     assert again < kept - 120  # of 16 layers' results, 16 MB each, two stages keep one layer's
-
-
-DROPPED = """
-import soybean_mx
-import mxnet as mx
-from mxnet import gluon
-from soybean_mx.pipeline import PipelineTrainer
-
-def train():
-    net = gluon.nn.HybridSequential()
-    for _ in range(8):
-        net.add(gluon.nn.Dense(1024))
-    net.initialize()
-    trainer = PipelineTrainer(net, gluon.loss.L2Loss(), "sgd", devices="cpu:2", schedule="1f1b")
-    for _ in range(2):
-        trainer.step(mx.nd.ones((64, 1024)), mx.nd.ones((64, 1024)))
-
-for _ in range(3):
-    train()
-    junk = [bytes(64) * n for n in range(1, 2000)]
-mx.nd.waitall()
-print("done")
-"""
-
-
-def test_a_trainer_that_is_dropped_with_work_under_way_finishes_it():
-    assert run_child(DROPPED) == "done\n"
