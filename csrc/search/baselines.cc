@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/share_parameters.h"
+
 namespace soybean {
 namespace {
 
@@ -29,8 +31,9 @@ bool is_batch(const Factor& f) { return f.batch; }
 // The rank of the largest parameter that an operator takes; 0 for none.
 size_t weight_rank(const Graph& graph, int node) {
   size_t rank = 0;
+  if (graph.node(node).op == "_copy") return rank;  // a weight's, for those that take it
   for (const Entry& e : graph.node(node).inputs) {
-    const Node& source = graph.node(e.node);
+    const Node& source = original(graph, e);
     if (source.is_variable() && source.role == Role::kParameter) rank = std::max(rank, graph.type(e).shape.size());
   }
   return rank;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/share_parameters.h"
 #include "graph/state_extents.h"
 #include "rules/merged_dims.h"
 #include "search/ties.h"
@@ -123,7 +124,7 @@ Program prepare(const std::string& graph_request, const std::string& batch_norm)
   if (batch_norm != "exact" && batch_norm != "fused" && batch_norm != "local") {
     throw Error("batch_norm is '" + batch_norm + "': 'exact', 'fused' or 'local' are possible");
   }
-  SerialProgram serial = separate_merged_dims(state_extents(read_program(graph_request)));
+  SerialProgram serial = share_parameters(separate_merged_dims(state_extents(read_program(graph_request))));
   const bool training = serial.training;
   ExpandedGraph expanded = batch_norm == "exact"
                                ? expand_batch_norm(serial)

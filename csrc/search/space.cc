@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "graph/share_parameters.h"
 #include "search/ties.h"
 
 namespace soybean {
@@ -161,11 +162,11 @@ void Space::find_useful_factors() {
   std::vector<bool> anchored(ties.count(), false), windows(ties.count(), false);
   std::vector<bool> samples(ties.count(), false), of_parameter(ties.count(), false), alone(ties.count(), false);
   const auto is_weight = [this](Entry e) {
-    const Node& source = graph().node(e.node);
+    const Node& source = original(graph(), e);
     return source.is_variable() && source.role == Role::kParameter && graph().type(e).shape.size() >= 2;
   };
   ties.for_each_dim([&](size_t node, size_t f, Entry e, size_t dim) {
-    const Node& source = graph().node(e.node);
+    const Node& source = original(graph(), e);
     if (source.role == Role::kInput && dim == 0) samples[ties.of(node, f)] = true;
     if (source.role == Role::kParameter) of_parameter[ties.of(node, f)] = true;
   });

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "graph/share_parameters.h"
+
 namespace soybean {
 Ties::Ties(const Graph& graph, const std::vector<Rule>& rules) : first_(rules.size() + 1, 0) {
   for (size_t i = 0; i < rules.size(); ++i) {
@@ -37,7 +39,7 @@ void mark_samples(const Graph& graph, std::vector<Rule>* rules) {
   const Ties ties(graph, *rules);
   std::vector<bool> of_parameter(ties.count(), false);
   ties.for_each_dim([&](size_t node, size_t factor, Entry e, size_t) {
-    const Node& source = graph.node(e.node);
+    const Node& source = original(graph, e);
     if (source.is_variable() && source.role == Role::kParameter) of_parameter[ties.of(node, factor)] = true;
   });
   for (size_t i = 0; i < rules->size(); ++i) {

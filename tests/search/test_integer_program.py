@@ -16,7 +16,7 @@ from tests.search.integer_program import CostNetwork, integer_optimum
 from tests.search.networks import NETWORKS, graph_of_network
 from tests.search.programs import mlp, residual, siamese, two_heads
 
-UNTIGHT = (("bert_base", 8),)
+UNTIGHT = ()
 RUNS = tuple((name, devices) for name in NETWORKS for devices in (2, 4, 8))
 
 
