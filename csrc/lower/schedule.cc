@@ -1,6 +1,7 @@
 #include "lower/schedule.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <queue>
 #include <set>
@@ -604,6 +605,47 @@ double critical_path(const Step& step) {
   return longest;
 }
 
+// The layers that take what a node makes, passed on by other nodes.
+struct Takers {
+  int first = std::numeric_limits<int>::max(), last = -1;
+};
+
+std::vector<Takers> takers(const ParallelGraph& graph) {
+  std::vector<Takers> all(graph.nodes.size());
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const ParallelNode& node = graph.nodes[i];
+    const bool passes_on = node.op == "_copy" || node.operations == 0;
+    const Takers here = passes_on ? all[i] : Takers{node.layer, node.layer};
+    for (const Entry& e : node.inputs) {
+      Takers& of_input = all[at(e.node)];
+      of_input = {std::min(of_input.first, here.first), std::max(of_input.last, here.last)};
+    }
+  }
+  return all;
+}
+
+// MXNet goes back from one variable after the other, and makes all that its gradient takes.
+// Parameters that an unrolled network takes at every position have theirs from all of it: an
+// operator's gradient of its other operands waits, once for each position, for its turn to be
+// added up. So among the places of such variables those come first that are used last, whose
+// gradients go through the fewest other operators, and of one operator's the largest.
+void put_shared_in_order(const ParallelGraph& graph, std::vector<int>* arguments) {
+  const std::vector<Takers> of = takers(graph);
+  std::vector<int> places, shared;
+  for (size_t i = 0; i < arguments->size(); ++i) {
+    const int variable = (*arguments)[i];
+    if (of[at(variable)].first >= of[at(variable)].last) continue;
+    places.push_back(static_cast<int>(i));
+    shared.push_back(variable);
+  }
+  std::stable_sort(shared.begin(), shared.end(), [&](int a, int b) {
+    const int first_a = of[at(a)].first, first_b = of[at(b)].first;
+    if (first_a != first_b) return first_a > first_b;
+    return byte_count(graph.nodes[at(a)].outputs[0]) > byte_count(graph.nodes[at(b)].outputs[0]);
+  });
+  for (size_t i = 0; i < places.size(); ++i) (*arguments)[at(places[i])] = shared[i];
+}
+
 Order list_schedule(const Step& step, const Order& serial) {
   ListScheduler scheduler(step);
   scheduler.play();
@@ -619,6 +661,7 @@ Order list_schedule(const Step& step, const Order& serial) {
   };
   std::stable_sort(out.arguments.begin(), out.arguments.end(),
                    [&](int a, int b) { return complete(a) < complete(b); });
+  put_shared_in_order(step.graph(), &out.arguments);
   return out;
 }
 
@@ -692,6 +735,7 @@ Order serial_order(const ParallelGraph& graph) {
   }
   std::stable_sort(order.arguments.begin(), order.arguments.end(),
                    [&](int a, int b) { return first_use[at(a)] > first_use[at(b)]; });
+  put_shared_in_order(graph, &order.arguments);
   order.nodes = with_states_first(graph, std::move(order.nodes));
   return order;
 }

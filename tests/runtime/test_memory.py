@@ -103,6 +103,31 @@ def test_tensors_share_memory_where_copies_are_clean():
     assert int(shared) < 0.7 * int(alone)
 
 
+UNROLLED = SETUP + """
+from mxnet.gluon import rnn
+class Unrolled(gluon.HybridBlock):
+    def __init__(self, steps, **kwargs):
+        super().__init__(**kwargs)
+        self.steps = steps
+        with self.name_scope():
+            self.cell = rnn.LSTMCell(256, input_size=256)
+    def hybrid_forward(self, F, x):
+        return self.cell.unroll(self.steps, x, merge_outputs=False)[0][-1]
+for steps in (2, 24):
+    data, label = samples(4, steps, 256), mx.nd.array(np.arange(4))
+    _, net = pair(lambda prefix: Unrolled(steps, prefix=prefix), data, devices="cpu:2", strategy="data")
+    step = stepping(net, trainer_of(net), data, label)
+    step()
+    print(max(d.executor for d in memory.measure(net, step)))
+"""
+
+
+def test_gradients_of_a_shared_weight_do_not_all_wait_to_be_added_up():
+    few, many = (int(line) for line in run_child(UNROLLED).split())
+    weight = 1024 * 256 * 4
+    assert many - few < 12 * weight  # of 24 positions
+
+
 RECOMPUTED = SETUP + """
 mx.random.seed(3)
 data, label = samples(8, 3, 16, 16), mx.nd.array(np.arange(8) % 5)
