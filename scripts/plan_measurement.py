@@ -7,21 +7,15 @@ every plan. A model that cannot be loaded gives ``{"skipped": reason}``.
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import sys
 import time
 from typing import Any, Dict, List
 
 from soybean_mx import core, model_loading
+from soybean_mx.benchmark.training_step import process_peak_bytes
 
 MEASURED = ("lower_bound_bytes", "exact", "gap", "nodes", "width")
-
-
-def peak_bytes() -> int:
-    """Peak resident memory of this process."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def loaded(request: Dict[str, Any], devices: int) -> model_loading.LoadedModel:
@@ -41,7 +35,7 @@ def optimal(model: model_loading.LoadedModel, devices: int, request: Dict[str, A
         ``seconds``, the median time of the search; ``call_seconds``, of a whole call of the planner; ``repeats``; the
         plan's ``bytes`` and MEASURED; ``peak_bytes`` of the process so far, ``base_bytes`` before the plan.
     """
-    base, searches, calls = peak_bytes(), [], []
+    base, searches, calls = process_peak_bytes(), [], []
     began = time.perf_counter()
     while len(calls) < request["repeat"] and (not calls or time.perf_counter() - began < request["patience"]):
         start = time.perf_counter()
@@ -51,7 +45,7 @@ def optimal(model: model_loading.LoadedModel, devices: int, request: Dict[str, A
     return {"devices": devices, "strategy": "optimal", "batch_size": model.batch_size,
             "seconds": statistics.median(searches), "call_seconds": statistics.median(calls), "repeats": len(calls),
             "bytes": plan["bytes"]["total"], **{name: plan[name] for name in MEASURED},
-            "base_bytes": base, "peak_bytes": peak_bytes()}
+            "base_bytes": base, "peak_bytes": process_peak_bytes()}
 
 
 def baseline(model: model_loading.LoadedModel, devices: int, strategy: str) -> Dict[str, Any]:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import resource
 import sys
 import time
 import warnings
@@ -15,6 +14,7 @@ import numpy as np
 from mxnet import gluon
 from mxnet.gluon import nn
 
+from soybean_mx.benchmark.training_step import process_peak_bytes
 from soybean_mx.pipeline import PipelineTrainer
 from soybean_mx.pipeline.optimizer_files import StatesError
 from soybean_mx.pipeline.partition import operator_names
@@ -431,7 +431,7 @@ def memory():
     for _ in range(2):
         trainer.step(x, x)
         trainer.synchronize()
-    print("memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print("memory", process_peak_bytes() / 2**20)
 
 
 def nothing_waits():
