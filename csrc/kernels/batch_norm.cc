@@ -75,10 +75,6 @@ constexpr int64_t kParallel = 1 << 15;
 
 int64_t size(const ChannelView& v) { return v.outer * v.channels * v.inner; }
 
-}  // namespace
-
-namespace {
-
 // Sums of x and of x^2 that do not forget how x differs from its mean.
 struct WideSums {
   DoubleDouble of_x{0, 0}, of_squares{0, 0};
