@@ -605,20 +605,25 @@ double critical_path(const Step& step) {
   return longest;
 }
 
-// The layers that take what a node makes, passed on by other nodes.
+// The layers that take what a node makes, passed on by other nodes; and whether it goes
+// through the copy that several of them take (graph/share_parameters.h).
 struct Takers {
   int first = std::numeric_limits<int>::max(), last = -1;
+  bool shared = false;
 };
 
 std::vector<Takers> takers(const ParallelGraph& graph) {
   std::vector<Takers> all(graph.nodes.size());
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const ParallelNode& node = graph.nodes[i];
-    const bool passes_on = node.op == "_copy" || node.operations == 0;
-    const Takers here = passes_on ? all[i] : Takers{node.layer, node.layer};
+    const bool computes = node.operations > 0, copies = node.op == "_copy";
+    Takers here = all[i];
+    if (computes && copies) here.shared = here.first < here.last;
+    if (computes && !copies) here = {node.layer, node.layer, false};
     for (const Entry& e : node.inputs) {
       Takers& of_input = all[at(e.node)];
-      of_input = {std::min(of_input.first, here.first), std::max(of_input.last, here.last)};
+      of_input = {std::min(of_input.first, here.first), std::max(of_input.last, here.last),
+                  of_input.shared || here.shared};
     }
   }
   return all;
@@ -634,7 +639,7 @@ void put_shared_in_order(const ParallelGraph& graph, std::vector<int>* arguments
   std::vector<int> places, shared;
   for (size_t i = 0; i < arguments->size(); ++i) {
     const int variable = (*arguments)[i];
-    if (of[at(variable)].first >= of[at(variable)].last) continue;
+    if (!of[at(variable)].shared) continue;
     places.push_back(static_cast<int>(i));
     shared.push_back(variable);
   }
