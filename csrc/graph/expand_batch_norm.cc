@@ -20,14 +20,6 @@ struct BatchNormAttributes {
 
 bool is_true(const std::string& text) { return text == "True" || text == "true" || text == "1"; }
 
-// MXNet's operators that normalise by statistics of the batch. SyncBatchNorm takes them
-// over the batches of several devices, which here are the parts of one.
-bool is_batch_norm(const std::string& op) {
-  static const std::set<std::string> operators = {"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm",
-                                                  "_contrib_BatchNormWithReLU"};
-  return operators.count(op) > 0;
-}
-
 BatchNormAttributes read_attributes(const Node& node) {
   BatchNormAttributes a;
   for (const auto& [key, value] : node.attrs) {
@@ -43,9 +35,8 @@ BatchNormAttributes read_attributes(const Node& node) {
 // Copies a graph node by node, writing BatchNorm out on the way.
 class Expander {
  public:
-  explicit Expander(const SerialProgram& program) : program_(program), serial_(program.graph) {
-    for (const Node& node : serial_.nodes()) names_.insert(node.name);
-  }
+  explicit Expander(const SerialProgram& program)
+      : program_(program), serial_(program.graph), names_(node_names(serial_)) {}
 
   ExpandedGraph run() {
     for (size_t i = 0; i < serial_.nodes().size(); ++i) {
@@ -94,11 +85,6 @@ class Expander {
     entries_.push_back(std::move(outs));
   }
 
-  std::string fresh_name(std::string name) {
-    while (!names_.insert(name).second) name += "_";
-    return name;
-  }
-
   Entry add(const std::string& op, const std::string& name, Attributes attrs,
             std::vector<Entry> inputs, TensorType type) {
     return add_several(op, name, std::move(attrs), std::move(inputs), {std::move(type)});
@@ -109,7 +95,7 @@ class Expander {
                     std::vector<Entry> inputs, std::vector<TensorType> outputs) {
     Node n;
     n.op = op;
-    n.name = fresh_name(name);
+    n.name = fresh_name(name, &names_);
     n.attrs = std::move(attrs);
     n.inputs = std::move(inputs);
     n.outputs = std::move(outputs);
@@ -144,7 +130,7 @@ class Expander {
 
   Entry expand_with_relu(const Node& node) {
     Node plain = node;
-    plain.name = fresh_name(node.name + "_normalised");
+    plain.name = fresh_name(node.name + "_normalised", &names_);
     names_.erase(plain.name);
     return add("Activation", node.name, {{"act_type", "relu"}}, {expand(plain)}, node.outputs[0]);
   }
@@ -306,6 +292,14 @@ class Expander {
 };
 
 }  // namespace
+
+// SyncBatchNorm takes its statistics over the batches of several devices, which here are
+// the parts of one.
+bool is_batch_norm(const std::string& op) {
+  static const std::set<std::string> operators = {"BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm",
+                                                  "_contrib_BatchNormWithReLU"};
+  return operators.count(op) > 0;
+}
 
 ExpandedGraph expand_batch_norm(const SerialProgram& program) { return Expander(program).run(); }
 

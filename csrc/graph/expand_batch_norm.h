@@ -30,6 +30,7 @@
 #ifndef SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_
 #define SOYBEAN_GRAPH_EXPAND_BATCH_NORM_H_
 
+#include <string>
 #include <vector>
 
 #include "graph/read_graph.h"
@@ -49,6 +50,9 @@ struct ExpandedGraph {
   std::vector<Statistic> statistics;
   bool training;
 };
+
+// Whether it is one of MXNet's operators that normalise by statistics of the batch.
+bool is_batch_norm(const std::string& op);
 
 ExpandedGraph expand_batch_norm(const SerialProgram& program);
 

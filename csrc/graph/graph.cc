@@ -67,6 +67,17 @@ std::string Graph::tensor_name(Entry e) const {
   return e.index == 0 ? name : name + ":" + std::to_string(e.index);
 }
 
+std::string fresh_name(std::string name, std::set<std::string>* taken) {
+  while (!taken->insert(name).second) name += "_";
+  return name;
+}
+
+std::set<std::string> node_names(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes()) names.insert(node.name);
+  return names;
+}
+
 int64_t element_count(const Shape& shape) {
   int64_t n = 1;
   for (const int64_t extent : shape) n *= extent;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -66,6 +67,9 @@ struct Node {
   std::shared_ptr<const GivenRule> rule;  // how it may be cut, for an operator of the user's; or null
 
   bool is_variable() const { return op == "null"; }
+  // A variable that gets a gradient holds each element once, or its copies would have
+  // to be kept equal. What is fed or read only may be replicated.
+  bool is_held_once() const { return is_variable() && (role == Role::kParameter || requires_grad); }
 };
 
 class Graph {
@@ -86,6 +90,11 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Entry> outputs_;
 };
+
+// The name, or, if the set has it, with as many underscores behind it as make it new. The set has it then.
+std::string fresh_name(std::string name, std::set<std::string>* taken);
+// The names of all nodes.
+std::set<std::string> node_names(const Graph& graph);
 
 int64_t element_count(const Shape& shape);
 inline int64_t byte_count(const TensorType& t) {

@@ -6,14 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "graph/expand_batch_norm.h"
 #include "rules/rule.h"
 
 namespace soybean {
 namespace {
 
-// BatchNorm writes into its gamma, and knows it by being a variable.
+// BatchNorm writes into a gamma that is fixed: into the parameter itself, not into a copy.
 bool may_take_a_copy(const Graph& graph, int user, size_t input) {
-  return graph.node(user).op.find("BatchNorm") == std::string::npos && !takes_variable_only(graph, user, input);
+  return !is_batch_norm(graph.node(user).op) && !takes_variable_only(graph, user, input);
 }
 
 // The variables to be copied: those that are held once and that at least two operators take.
@@ -24,7 +25,7 @@ std::set<int> shared_variables(const Graph& graph) {
     const Node& node = graph.nodes()[i];
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const Node& source = graph.node(node.inputs[k].node);
-      if (!source.is_variable() || !(source.role == Role::kParameter || source.requires_grad)) continue;
+      if (!source.is_held_once()) continue;
       users[node.inputs[k].node].insert(static_cast<int>(i));
       if (!may_take_a_copy(graph, static_cast<int>(i), k)) bound.insert(node.inputs[k].node);
     }
@@ -41,8 +42,7 @@ std::set<int> shared_variables(const Graph& graph) {
 SerialProgram share_parameters(const SerialProgram& program) {
   const Graph& graph = program.graph;
   const std::set<int> shared = shared_variables(graph);
-  std::set<std::string> names;
-  for (const Node& node : graph.nodes()) names.insert(node.name);
+  std::set<std::string> names = node_names(graph);
   std::vector<Node> nodes;
   std::vector<int> place;     // of each node of `graph` in `nodes`
   std::map<int, int> copies;  // variable of `graph` -> node of `nodes`
@@ -52,8 +52,7 @@ SerialProgram share_parameters(const SerialProgram& program) {
       const Node& source = graph.node(variable);
       Node copy;
       copy.op = "_copy";
-      copy.name = source.name + "_shared";
-      while (!names.insert(copy.name).second) copy.name += "_";
+      copy.name = fresh_name(source.name + "_shared", &names);
       copy.inputs = {{place[static_cast<size_t>(variable)], 0}};
       copy.outputs = source.outputs;
       nodes.push_back(std::move(copy));

@@ -69,9 +69,8 @@ std::optional<Statement> statement_of(const Node& node, const Shape& in) {
 // Copies a graph node by node, without the operands that give a shape only.
 class Copy {
  public:
-  explicit Copy(const Graph& serial) : serial_(serial) {
+  explicit Copy(const Graph& serial) : serial_(serial), names_(node_names(serial)) {
     for (const Node& node : serial.nodes()) {
-      names_.insert(node.name);
       for (const Entry& e : node.inputs) ++uses_[e];
     }
     for (const Entry& e : serial.outputs()) ++uses_[e];
@@ -111,8 +110,7 @@ class Copy {
     const Entry e = user.inputs[1];
     Node node;
     node.op = "BlockGrad";
-    node.name = user.name + "_like";
-    while (!names_.insert(node.name).second) node.name += "_";
+    node.name = fresh_name(user.name + "_like", &names_);
     node.inputs = {e};
     node.outputs = {nodes_[static_cast<size_t>(e.node)].outputs[static_cast<size_t>(e.index)]};
     nodes_.push_back(std::move(node));

@@ -139,9 +139,8 @@ class Separation {
 // Copies a graph node by node.
 class Separator {
  public:
-  explicit Separator(const SerialProgram& program) : program_(program), serial_(program.graph) {
-    for (const Node& node : serial_.nodes()) names_.insert(node.name);
-  }
+  explicit Separator(const SerialProgram& program)
+      : program_(program), serial_(program.graph), names_(node_names(serial_)) {}
 
   SerialProgram run() {
     for (const Node& node : serial_.nodes()) {
@@ -164,15 +163,10 @@ class Separator {
     return {static_cast<int>(nodes_.size()) - 1, 0};
   }
 
-  std::string fresh_name(std::string name) {
-    while (!names_.insert(name).second) name += "_";
-    return name;
-  }
-
   Entry reshape(Entry from, Shape shape, const std::string& name) {
     Node node;
     node.op = "Reshape";
-    node.name = fresh_name(name);
+    node.name = fresh_name(name, &names_);
     node.attrs = {{"shape", shape_text(shape)}};
     node.inputs = {from};
     const Node& source = nodes_[static_cast<size_t>(from.node)];

@@ -107,8 +107,7 @@ void check_tensor(const Program& program, const Mesh& mesh, Entry e, const Tilin
                 " is split in the plan on a dim that it does not have or that is too short");
   }
   const Node& node = program.graph().node(e.node);
-  const bool once = node.is_variable() && (node.role == Role::kParameter || node.requires_grad);
-  if (once && tiling.has(kReplicated)) {
+  if (node.is_held_once() && tiling.has(kReplicated)) {
     throw Error(what + " is replicated in the plan: a variable that gets a gradient is held once "
                 "(split or owner)");
   }

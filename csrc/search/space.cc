@@ -322,13 +322,6 @@ std::vector<OperatorCuts> Space::ways_to_cut(const Rule& rule, const std::vector
   return out;
 }
 
-// A variable that gets a gradient holds each element once, or its copies would have
-// to be kept equal. What is fed or read only may be replicated.
-bool Space::held_once(Entry e) const {
-  const Node& node = graph().node(e.node);
-  return node.is_variable() && (node.role == Role::kParameter || node.requires_grad);
-}
-
 // The dims along which some operator around the tensor may be cut.
 std::vector<Choice> Space::split_dims(Entry e) const {
   std::set<Choice> dims;
@@ -353,7 +346,7 @@ std::vector<Choice> Space::split_dims(Entry e) const {
   const Node& node = graph().node(e.node);
   const size_t rank = graph().type(e).shape.size();
   if (node.is_variable() && dims.empty() && rank > 0) dims.insert(0);
-  for (size_t d = 0; d < rank && held_once(e); ++d) dims.insert(static_cast<Choice>(d));
+  for (size_t d = 0; d < rank && node.is_held_once(); ++d) dims.insert(static_cast<Choice>(d));
   return {dims.begin(), dims.end()};
 }
 
@@ -420,7 +413,7 @@ std::vector<Tiling> Space::tensor_tilings(Entry e) const {
   const Node& node = graph().node(e.node);
   if (!node.is_variable()) return tilings(e, is_wanted_replicated(e), may_be_owned(e));
   if (options_.whole_boundary) return {owned(mesh_)};
-  return tilings(e, !held_once(e), may_be_owned(e));
+  return tilings(e, !node.is_held_once(), may_be_owned(e));
 }
 
 std::vector<Tiling> Space::result_tilings(size_t result) const {

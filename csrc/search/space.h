@@ -85,7 +85,6 @@ class Space {
   std::vector<Choice> split_dims(Entry e) const;
   bool may_be_whole(int node) const;
   bool changes_variables(int node) const;
-  bool held_once(Entry e) const;
   // Whether one group alone may hold a tensor that has room to be spread out.
   bool may_be_owned(Entry e) const;
   bool is_small(Entry e) const;

@@ -16,7 +16,6 @@ from tests.search.integer_program import CostNetwork, integer_optimum
 from tests.search.networks import NETWORKS, graph_of_network
 from tests.search.programs import mlp, residual, siamese, two_heads
 
-UNTIGHT = ()
 RUNS = tuple((name, devices) for name in NETWORKS for devices in (2, 4, 8))
 
 
@@ -26,10 +25,7 @@ def test_networks(name, devices):
     plan = core.plan(graph, {"devices": devices, "spatial": "no"})
     least = integer_optimum(graph, devices)
     assert plan["exact"]
-    if (name, devices) in UNTIGHT:  # the counts say less than any arrangement of them moves: brute_force.py proves it
-        assert least.total < plan["bytes"]["total"] == optimal_bytes(graph, devices)
-    else:
-        assert plan["bytes"]["total"] == least.total
+    assert plan["bytes"]["total"] == least.total
     assert least.bound == pytest.approx(least.total, rel=1e-9)
 
 
