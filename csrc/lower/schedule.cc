@@ -605,6 +605,8 @@ double critical_path(const Step& step) {
   return longest;
 }
 
+bool passes_on(const ParallelNode& node) { return node.op == "_copy" || node.operations == 0; }
+
 // The layers that take what a node makes, passed on by other nodes; and whether it goes
 // through the copy that several of them take (graph/share_parameters.h).
 struct Takers {
@@ -616,10 +618,9 @@ std::vector<Takers> takers(const ParallelGraph& graph) {
   std::vector<Takers> all(graph.nodes.size());
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const ParallelNode& node = graph.nodes[i];
-    const bool computes = node.operations > 0, copies = node.op == "_copy";
     Takers here = all[i];
-    if (computes && copies) here.shared = here.first < here.last;
-    if (computes && !copies) here = {node.layer, node.layer, false};
+    if (!passes_on(node)) here = {node.layer, node.layer, false};
+    if (node.operations > 0 && passes_on(node)) here.shared = here.first < here.last;
     for (const Entry& e : node.inputs) {
       Takers& of_input = all[at(e.node)];
       of_input = {std::min(of_input.first, here.first), std::max(of_input.last, here.last),
@@ -629,17 +630,38 @@ std::vector<Takers> takers(const ParallelGraph& graph) {
   return all;
 }
 
+// The layers that take, with a gradient, what another device has computed.
+std::set<int> crossed_layers(const ParallelGraph& graph, const std::vector<Takers>& of) {
+  std::vector<bool> computed(graph.nodes.size(), false);  // not variables that are passed on
+  std::set<int> layers;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const ParallelNode& node = graph.nodes[i];
+    computed[i] = !node.is_variable() && !passes_on(node);
+    for (const Entry& e : node.inputs) {
+      computed[i] = computed[i] || computed[at(e.node)];
+      const ParallelNode& from = node_of(graph, e);
+      if (from.device == node.device || !from.requires_grad || !computed[at(e.node)]) continue;
+      layers.insert(passes_on(node) ? of[i].first : node.layer);
+    }
+  }
+  return layers;
+}
+
 // MXNet goes back from one variable after the other, and makes all that its gradient takes.
 // Parameters that an unrolled network takes at every position have theirs from all of it: an
 // operator's gradient of its other operands waits, once for each position, for its turn to be
 // added up. So among the places of such variables those come first that are used last, whose
-// gradients go through the fewest other operators, and of one operator's the largest.
+// gradients go through the fewest other operators, and of one operator's the largest. Not
+// where devices take from each other in between: to go back on one is then to go back on all,
+// whose gradients would wait instead.
 void put_shared_in_order(const ParallelGraph& graph, std::vector<int>* arguments) {
   const std::vector<Takers> of = takers(graph);
+  const std::set<int> crossed = crossed_layers(graph, of);
   std::vector<int> places, shared;
   for (size_t i = 0; i < arguments->size(); ++i) {
     const int variable = (*arguments)[i];
-    if (!of[at(variable)].shared) continue;
+    const Takers& t = of[at(variable)];
+    if (!t.shared || crossed.upper_bound(t.first) != crossed.upper_bound(t.last)) continue;
     places.push_back(static_cast<int>(i));
     shared.push_back(variable);
   }
